@@ -19,13 +19,16 @@ bool make_quick(Library library, PyObject* array, QuickCheck& check) {
   return library == Library::Numpy ? make_quick_numpy(array, check) : make_quick_torch(array, check);
 }
 
-Ref<> allocate(Library library, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides, int device) {
-  return library == Library::Numpy ? allocate_numpy(dtype, shape, strides) : allocate_torch(dtype, shape, strides, device);
+Ref<> allocate(Library library, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
+               int device) {
+  return library == Library::Numpy ? allocate_numpy(dtype, shape, strides)
+                                   : allocate_torch(dtype, shape, strides, device);
 }
 
 Ref<> view_of(PyObject* base, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
               std::int64_t offset) {
-  return is_numpy_array(base) ? view_numpy(base, dtype, shape, strides, offset) : view_torch(base, dtype, shape, strides, offset);
+  return is_numpy_array(base) ? view_numpy(base, dtype, shape, strides, offset)
+                              : view_torch(base, dtype, shape, strides, offset);
 }
 
 void* data_pointer(PyObject* array) { return is_numpy_array(array) ? numpy_data(array) : torch_data(array); }
@@ -43,7 +46,8 @@ bool has_private_memory(PyObject* array) {
   if (array_library(array) == Library::Torch) return is_memory_of_torch(array);
   // NumPy's views name what they show.
   Ref<> base = Ref<>::borrow(array);
-  while (base && base.get() != Py_None && array_library(base.get()) == Library::Numpy) base = Ref<>::steal(PyObject_GetAttrString(base.get(), "base"));
+  while (base && base.get() != Py_None && array_library(base.get()) == Library::Numpy)
+    base = Ref<>::steal(PyObject_GetAttrString(base.get(), "base"));
   PyErr_Clear();
   return base.get() == Py_None;
 }

@@ -64,9 +64,12 @@ struct ArrayView {
 bool read_numpy(PyObject* array, ArrayView& view);
 bool read_torch(PyObject* tensor, ArrayView& view);
 
-/// New arrays whose storage is the library's own (resizable, picklable, OWNDATA), on a device from the library's allocator there.
-Ref<> allocate(Library library, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides, int device = kHost);
-/// A view of `base`'s memory: element strides, offset in elements from base's element 0. numpy: base chain as NumPy makes it.
+/// New arrays whose storage is the library's own (resizable, picklable, OWNDATA), on a device from the library's
+/// allocator there.
+Ref<> allocate(Library library, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
+               int device = kHost);
+/// A view of `base`'s memory: element strides, offset in elements from base's element 0. numpy: base chain as NumPy
+/// makes it.
 Ref<> view_of(PyObject* base, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
               std::int64_t offset);
 /// numpy scalar object (np.float64) from the memory of a rank-0 result.
@@ -74,13 +77,14 @@ Ref<> numpy_scalar(DType dtype, const void* data);
 void* data_pointer(PyObject* array);
 /// The array's memory is known to be of this process only: the library's allocator has made it.
 bool has_private_memory(PyObject* array);
-/// torch: what eager's in-place operations do to `_version`, once for each mention. One call into torch for all of them: an
-/// optimiser's step writes hundreds of tensors.
+/// torch: what eager's in-place operations do to `_version`, once for each mention. One call into torch for all of
+/// them: an optimiser's step writes hundreds of tensors.
 bool bump_versions(std::span<PyObject* const> tensors);
 /// numpy array sharing a CPU tensor's memory and the reverse: what `.numpy()` and `torch.from_numpy` return.
 Ref<> cross_view(PyObject* array, Library to);
 
-std::optional<DType> dtype_from_object(PyObject* dtype);   // np.dtype, scalar types, torch.dtype, str handled by front ends
+std::optional<DType> dtype_from_object(
+    PyObject* dtype);  // np.dtype, scalar types, torch.dtype, str handled by front ends
 Ref<> dtype_object(Library library, DType dtype);          // np.dtype / torch.dtype
 
 /// "cpu", "cuda:1": as torch writes devices.
@@ -95,8 +99,8 @@ bool torch_grad_enabled();
 /// A word that differs whenever inference mode, autocast, function/dispatch modes,
 /// functorch or forward-mode levels, default dtype or device or the deterministic flag differ; 0 in a fresh process.
 std::uint64_t torch_modes();
-/// Whether hooks on what autograd saves are set (torch.autograd.graph.saved_tensors_hooks, torch.utils.checkpoint), which see each
-/// tensor that eager would save.
+/// Whether hooks on what autograd saves are set (torch.autograd.graph.saved_tensors_hooks, torch.utils.checkpoint),
+/// which see each tensor that eager would save.
 bool torch_saved_tensors_hooks();
 /// Whether torch's operations in this thread are another's to see or to change: a profiler, a recorder of graphs
 /// (torch.jit.trace, make_fx, torch.export), a __torch_dispatch__ mode, torch.func. Nothing may be tried out then.

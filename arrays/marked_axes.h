@@ -9,8 +9,8 @@
 
 namespace fj {
 
-/// An axis whose size changes, and within which bounds: then no guard is needed for what follows from them. Axes of one name that
-/// are of one size are taken to stay so.
+/// An axis whose size changes, and within which bounds: then no guard is needed for what follows from them. Axes of one
+/// name that are of one size are taken to stay so.
 struct DynamicAxis {
   int axis = 0;
   std::string name;             // "": none

@@ -122,12 +122,14 @@ struct ArrayMemory {
 };
 
 /// An array that owns a block of ours; null, with no error set, if there is none to be had.
-Ref<> array_over_block(PyArray_Descr* descr, int rank, const npy_intp* dims, const npy_intp* strides, std::size_t bytes) {
+Ref<> array_over_block(PyArray_Descr* descr, int rank, const npy_intp* dims, const npy_intp* strides,
+                       std::size_t bytes) {
   const ArrayMemory* memory = ArrayMemory::get();
   void* block = memory == nullptr ? nullptr : allocate_owned(bytes);
   if (block == nullptr) return {};
   Py_INCREF(descr);
-  Ref<> array = Ref<>::steal(PyArray_NewFromDescr(&PyArray_Type, descr, rank, dims, strides, block, NPY_ARRAY_WRITEABLE, nullptr));
+  Ref<> array = Ref<>::steal(
+      PyArray_NewFromDescr(&PyArray_Type, descr, rank, dims, strides, block, NPY_ARRAY_WRITEABLE, nullptr));
   if (!array) {
     PyErr_Clear();
     release_owned(block);
@@ -166,7 +168,8 @@ bool make_quick_numpy(PyObject* object, QuickCheck& check) {
   // Dtype objects of the user's own may die, and another one be where they were.
   Ref<> singleton = Ref<>::steal(reinterpret_cast<PyObject*>(PyArray_DescrFromType(PyArray_TYPE(array))));
   if (!singleton) PyErr_Clear();
-  if (singleton.get() != reinterpret_cast<PyObject*>(PyArray_DESCR(array)) || !PyArray_ISNOTSWAPPED(array)) return false;
+  if (singleton.get() != reinterpret_cast<PyObject*>(PyArray_DESCR(array)) || !PyArray_ISNOTSWAPPED(array))
+    return false;
   check.descriptor = singleton.get();
   return true;
 }
@@ -174,7 +177,8 @@ bool make_quick_numpy(PyObject* object, QuickCheck& check) {
 bool quick_numpy(PyObject* object, const QuickCheck& check, void*& data) {
   PyArrayObject* array = array_of(object);
   const int required = (check.writeable ? NPY_ARRAY_WRITEABLE : 0) | (check.aligned ? NPY_ARRAY_ALIGNED : 0);
-  if (PyArray_NDIM(array) != check.rank || PyArray_DESCR(array) != check.descriptor || (PyArray_FLAGS(array) & required) != required)
+  if (PyArray_NDIM(array) != check.rank || PyArray_DESCR(array) != check.descriptor ||
+      (PyArray_FLAGS(array) & required) != required)
     return false;
   static_assert(sizeof(npy_intp) == sizeof(std::int64_t));
   if (!same_layout(check, reinterpret_cast<const std::int64_t*>(PyArray_DIMS(array)),
@@ -269,11 +273,12 @@ Ref<> allocate_numpy(DType dtype, std::span<const std::int64_t> shape, std::span
       Py_DECREF(descr);
       return array;
     }
-  return Ref<>::steal(PyArray_NewFromDescr(&PyArray_Type, descr, int(shape.size()), dims, contiguous ? nullptr : steps, nullptr, 0, nullptr));
+  return Ref<>::steal(PyArray_NewFromDescr(&PyArray_Type, descr, int(shape.size()), dims, contiguous ? nullptr : steps,
+                                           nullptr, 0, nullptr));
 }
 
-Ref<> view_numpy(PyObject* base, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
-                 std::int64_t offset) {
+Ref<> view_numpy(PyObject* base, DType dtype, std::span<const std::int64_t> shape,
+                 std::span<const std::int64_t> strides, std::int64_t offset) {
   FJ_CHECK(ready(), "NumPy is not loaded");
   npy_intp dims[NPY_MAXDIMS], bytes[NPY_MAXDIMS];
   const npy_intp item = npy_intp(size_in_bytes(dtype));
@@ -283,7 +288,8 @@ Ref<> view_numpy(PyObject* base, DType dtype, std::span<const std::int64_t> shap
   }
   PyArrayObject* whole = array_of(base);
   PyArray_Descr* descr = PyArray_DescrFromType(type_number(dtype));
-  Ref<> view = Ref<>::steal(PyArray_NewFromDescr(&PyArray_Type, descr, int(shape.size()), dims, bytes, PyArray_BYTES(whole) + offset * item,
+  Ref<> view = Ref<>::steal(PyArray_NewFromDescr(&PyArray_Type, descr, int(shape.size()), dims, bytes,
+                                                 PyArray_BYTES(whole) + offset * item,
                                                  PyArray_ISWRITEABLE(whole) ? NPY_ARRAY_WRITEABLE : 0, nullptr));
   if (!view) return {};
   Py_INCREF(base);
@@ -375,7 +381,8 @@ std::uint32_t numpy_trapped_conditions() {
   constexpr struct {
     const char* key;
     std::uint32_t bit;
-  } conditions[] = {{"divide", kFloatDivide}, {"over", kFloatOverflow}, {"under", kFloatUnderflow}, {"invalid", kFloatInvalid}};
+  } conditions[] = {
+      {"divide", kFloatDivide}, {"over", kFloatOverflow}, {"under", kFloatUnderflow}, {"invalid", kFloatInvalid}};
   std::uint32_t bits = 0;
   for (const auto& [key, bit] : conditions) {
     PyObject* mode = PyDict_GetItemString(settings.get(), key);

@@ -1,7 +1,7 @@
 /// An array's metadata as a guard without symbols expects it, in the form that takes the fewest loads to compare.
 ///
-/// Made from an array that has passed the guard's full check; what passes here would pass there. Another array may still pass
-/// there (a dtype object of its own, say), so a failure here decides nothing.
+/// Made from an array that has passed the guard's full check; what passes here would pass there. Another array may
+/// still pass there (a dtype object of its own, say), so a failure here decides nothing.
 #pragma once
 
 #include <Python.h>

@@ -1,5 +1,5 @@
-// torch's side of the boundary. Nothing is linked: tensors are read through the calibrated layout and made through torch's
-// public Python functions, whose objects are looked up once.
+// torch's side of the boundary. Nothing is linked: tensors are read through the calibrated layout and made through
+// torch's public Python functions, whose objects are looked up once.
 #include "arrays/torch_arrays.h"
 
 #include <algorithm>
@@ -23,7 +23,8 @@ struct TorchObjects {
   PyObject *empty_strided = nullptr, *as_strided = nullptr, *from_numpy = nullptr;
   PyObject* increment_version = nullptr;
   PyObject* increment_versions = nullptr;  // (iterable of tensors), without a frame of Python; may be null
-  PyObject* quick_empty = nullptr;  // (sizes, strides, dtype) -> CPU tensor, without empty_strided's argument parser; may be null
+  PyObject* quick_empty =
+      nullptr;  // (sizes, strides, dtype) -> CPU tensor, without empty_strided's argument parser; may be null
   PyObject* dtypes[kDTypeCount] = {};
   PyObject* allocation_keywords = nullptr;  // ("dtype", "device")
   PyObject* cpu = nullptr;
@@ -49,10 +50,13 @@ const TorchObjects* objects() {
   found.increment_version = torch_attribute({"autograd", "graph", "increment_version"});
   // Private, so it is tried out: what it makes must be an ordinary tensor of the layout asked for.
   const Ref<> ordinary = torch_evaluate(
-      "(lambda t: type(t) is torch.Tensor and t.shape == (2, 3) and t.stride() == (1, 2) and t.dtype is torch.float64 and t.device.type == 'cpu'"
-      " and t._base is None and t._version == 0 and t.untyped_storage().nbytes() == 48 and t.untyped_storage().resizable())"
+      "(lambda t: type(t) is torch.Tensor and t.shape == (2, 3) and t.stride() == (1, 2) and t.dtype is torch.float64 "
+      "and t.device.type == 'cpu'"
+      " and t._base is None and t._version == 0 and t.untyped_storage().nbytes() == 48 and "
+      "t.untyped_storage().resizable())"
       "(torch._C._dynamo.guards._empty_strided_cpu((2, 3), (1, 2), torch.float64))");
-  const Ref<> twice = torch_evaluate("(lambda t: torch._C._increment_version((t, t)) is None and t._version == 2)(torch.empty(1))");
+  const Ref<> twice =
+      torch_evaluate("(lambda t: torch._C._increment_version((t, t)) is None and t._version == 2)(torch.empty(1))");
   if (twice.get() == Py_True) found.increment_versions = torch_attribute({"_C", "_increment_version"});
   if (ordinary.get() == Py_True) found.quick_empty = torch_attribute({"_C", "_dynamo", "guards", "_empty_strided_cpu"});
   for (int i = 0; i < kDTypeCount; ++i) found.dtypes[i] = torch_attribute({torch_names[i]});
@@ -61,8 +65,8 @@ const TorchObjects* objects() {
   PyErr_Clear();
   found.cpu = device.release();
   // Half imported, or a torch without these: try again at the next call.
-  complete = found.tensor && found.parameter && found.empty_strided && found.as_strided && found.from_numpy && found.increment_version &&
-             found.allocation_keywords && found.cpu;
+  complete = found.tensor && found.parameter && found.empty_strided && found.as_strided && found.from_numpy &&
+             found.increment_version && found.allocation_keywords && found.cpu;
   return complete ? &found : nullptr;
 }
 
@@ -112,7 +116,8 @@ PyObject* torch_module() {
     if (name == nullptr && (name = PyUnicode_InternFromString("torch")) == nullptr) return nullptr;
     module = PyDict_GetItemWithError(PyImport_GetModuleDict(), name);
     // Half imported (framejit used while torch is being imported): not there yet.
-    if (module != nullptr && !(PyObject_HasAttrString(module, "compile") && PyObject_HasAttrString(module, "nn"))) return module = nullptr;
+    if (module != nullptr && !(PyObject_HasAttrString(module, "compile") && PyObject_HasAttrString(module, "nn")))
+      return module = nullptr;
     Py_XINCREF(module);
   }
   return module;
@@ -156,7 +161,8 @@ bool read_torch(PyObject* tensor, ArrayView& view) {
   view.rank = int(read_at<std::uint64_t>(implementation, layout->rank));
   if (view.rank <= layout->inline_rank) {
     view.shape = reinterpret_cast<const std::int64_t*>(static_cast<const char*>(implementation) + layout->inline_sizes);
-    view.strides = reinterpret_cast<const std::int64_t*>(static_cast<const char*>(implementation) + layout->inline_strides);
+    view.strides =
+        reinterpret_cast<const std::int64_t*>(static_cast<const char*>(implementation) + layout->inline_strides);
   } else {
     view.shape = read_at<const std::int64_t*>(implementation, layout->inline_sizes);
     view.strides = view.shape + view.rank;
@@ -166,7 +172,9 @@ bool read_torch(PyObject* tensor, ArrayView& view) {
   if (storage == nullptr) return false;
   char* data = read_at<char*>(storage, layout->storage_data);
   const std::size_t size = size_in_bytes(view.dtype);
-  view.data = data == nullptr ? nullptr : data + std::int64_t(size) * read_at<std::int64_t>(implementation, layout->storage_offset);
+  view.data = data == nullptr
+                  ? nullptr
+                  : data + std::int64_t(size) * read_at<std::int64_t>(implementation, layout->storage_offset);
   view.requires_grad = needs_gradient(tensor, implementation, *layout);
   view.writeable = true;
   view.device = device_of(implementation, *layout);
@@ -184,7 +192,8 @@ bool make_quick_torch(PyObject* tensor, QuickCheck& check) {
   // Of other key sets it is not known where sizes and memory are.
   if (!layout->is_plain(check.key_set)) return false;
   check.device_code = layout->device < 0 ? 0 : read_at<std::uint16_t>(implementation, layout->device);
-  check.alignment = std::uint8_t(std::min<std::size_t>(8, size_in_bytes(DType(layout->dtype_of_code[check.dtype_code]))));
+  check.alignment =
+      std::uint8_t(std::min<std::size_t>(8, size_in_bytes(DType(layout->dtype_of_code[check.dtype_code]))));
   return true;
 }
 
@@ -196,10 +205,13 @@ bool quick_torch(PyObject* tensor, const QuickCheck& check, void*& data) {
       read_at<std::uint64_t>(implementation, layout.rank) != std::uint64_t(check.rank) ||
       (layout.device >= 0 && read_at<std::uint16_t>(implementation, layout.device) != check.device_code))
     return false;
-  const auto* inline_sizes = reinterpret_cast<const std::int64_t*>(static_cast<const char*>(implementation) + layout.inline_sizes);
-  const auto* inline_strides = reinterpret_cast<const std::int64_t*>(static_cast<const char*>(implementation) + layout.inline_strides);
+  const auto* inline_sizes =
+      reinterpret_cast<const std::int64_t*>(static_cast<const char*>(implementation) + layout.inline_sizes);
+  const auto* inline_strides =
+      reinterpret_cast<const std::int64_t*>(static_cast<const char*>(implementation) + layout.inline_strides);
   const bool is_inline = check.rank <= layout.inline_rank;
-  const std::int64_t* sizes = is_inline ? inline_sizes : read_at<const std::int64_t*>(implementation, layout.inline_sizes);
+  const std::int64_t* sizes =
+      is_inline ? inline_sizes : read_at<const std::int64_t*>(implementation, layout.inline_sizes);
   if (!same_layout(check, sizes, is_inline ? inline_strides : sizes + check.rank)) return false;
   const void* storage = read_at<const void*>(implementation, layout.storage);
   if (storage == nullptr || needs_gradient(tensor, implementation, layout) != check.requires_grad) return false;
@@ -235,14 +247,18 @@ ArrayInfo describe_torch(PyObject* tensor) {
         Ref<> text = kind ? Ref<>::steal(PyObject_Str(kind.get())) : Ref<>();
         PyErr_Clear();
         const std::string found = text ? PyUnicode_AsUTF8(text.get()) : "?";
-        if (property[0] == 'd' && property[1] == 'e' ? found != "cpu" : property[0] == 'l' ? found != "torch.strided" : true) {
+        if (property[0] == 'd' && property[1] == 'e' ? found != "cpu"
+            : property[0] == 'l'                     ? found != "torch.strided"
+                                                     : true) {
           info.unsupported = "a tensor of " + std::string(property) + " " + found;
           break;
         }
       }
     if (layout == nullptr) info.unsupported = "a tensor of a torch whose memory layout framejit does not know";
     const std::uint64_t keys =
-        layout != nullptr ? read_at<std::uint64_t>(read_at<const void*>(tensor, layout->implementation), layout->key_set) : 0;
+        layout != nullptr
+            ? read_at<std::uint64_t>(read_at<const void*>(tensor, layout->implementation), layout->key_set)
+            : 0;
     if (layout != nullptr && (keys & layout->conj_bit)) info.unsupported = "a lazily conjugated tensor";
     if (layout != nullptr && (keys & layout->neg_bit)) info.unsupported = "a lazily negated tensor";
     return info;
@@ -310,7 +326,8 @@ PyObject* device_object(int device) {
 std::string device_text(int device) { return device == kHost ? "cpu" : "cuda:" + std::to_string(device); }
 
 std::optional<void*> torch_stream(int device) {
-  // Private, as all that asks for a stream without making an object of it: where it is missing the public function does.
+  // Private, as all that asks for a stream without making an object of it: where it is missing the public function
+  // does.
   PyObject* const raw = once([] { return torch_attribute({"_C", "_cuda_getCurrentRawStream"}); });
   Ref<> stream;
   if (raw) {
@@ -328,7 +345,8 @@ std::optional<void*> torch_stream(int device) {
   return handle;
 }
 
-Ref<> allocate_torch(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides, int device) {
+Ref<> allocate_torch(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
+                     int device) {
   if (device != kHost) {
     const TorchObjects* torch = objects();
     FJ_CHECK(torch != nullptr, "torch is not loaded");
@@ -341,17 +359,20 @@ Ref<> allocate_torch(DType dtype, std::span<const std::int64_t> shape, std::span
   Ref<> tensor = empty_tensor(dtype, shape, strides);
   if (!tensor) return {};
   if (const std::size_t bytes = storage_bytes(dtype, shape, strides); bytes >= kOwnedBytes)
-    if (const TorchLayout* layout = torch_layout()) put_block_into(read_at<void*>(tensor.get(), layout->implementation), bytes);
+    if (const TorchLayout* layout = torch_layout())
+      put_block_into(read_at<void*>(tensor.get(), layout->implementation), bytes);
   return tensor;
 }
 
-Ref<> view_torch(PyObject* base, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides, std::int64_t offset) {
+Ref<> view_torch(PyObject* base, DType dtype, std::span<const std::int64_t> shape,
+                 std::span<const std::int64_t> strides, std::int64_t offset) {
   const TorchObjects* torch = objects();
   FJ_CHECK(torch != nullptr, "torch is not loaded");
   const TorchLayout* layout = torch_layout();
   FJ_CHECK(layout != nullptr, "torch's layout is not known");
   const void* implementation = read_at<const void*>(base, layout->implementation);
-  FJ_CHECK(layout->dtype_of_code[read_at<std::uint16_t>(implementation, layout->dtype)] == int(dtype), "a view of a tensor has its dtype");
+  FJ_CHECK(layout->dtype_of_code[read_at<std::uint16_t>(implementation, layout->dtype)] == int(dtype),
+           "a view of a tensor has its dtype");
   const auto start = read_at<std::int64_t>(implementation, layout->storage_offset);
   const Ref<> sizes = int_tuple(shape), steps = int_tuple(strides);
   const Ref<> first = Ref<>::steal(PyLong_FromLongLong(start + offset));

@@ -11,9 +11,10 @@ namespace fj {
 bool is_torch_array(PyObject* object);
 ArrayInfo describe_torch(PyObject* tensor);
 bool make_quick_torch(PyObject* tensor, QuickCheck& check);
-Ref<> allocate_torch(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides, int device);
-Ref<> view_torch(PyObject* base, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
-                 std::int64_t offset);
+Ref<> allocate_torch(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
+                     int device);
+Ref<> view_torch(PyObject* base, DType dtype, std::span<const std::int64_t> shape,
+                 std::span<const std::int64_t> strides, std::int64_t offset);
 void* torch_data(PyObject* tensor);
 std::optional<DType> dtype_from_torch(PyObject* object);
 Ref<> torch_dtype_object(DType dtype);

@@ -1,7 +1,7 @@
-// Two functions of torch are called by their C++ names, at::detail::empty_strided_cpu and THPVariable_Wrap. A mangled name
-// says the types of the parameters, so a torch that changes them has no such symbol; what can't be read from a name, the type
-// returned, is proved on a probe. Measured with torch 2.13, tensor of 4 elements, made and freed: 236 ns, against 880 ns of
-// torch.empty_strided called with tuples that exist already.
+// Two functions of torch are called by their C++ names, at::detail::empty_strided_cpu and THPVariable_Wrap. A mangled
+// name says the types of the parameters, so a torch that changes them has no such symbol; what can't be read from a
+// name, the type returned, is proved on a probe. Measured with torch 2.13, tensor of 4 elements, made and freed: 236
+// ns, against 880 ns of torch.empty_strided called with tuples that exist already.
 #include "arrays/torch_empty.h"
 
 #include <dlfcn.h>
@@ -20,8 +20,8 @@ struct SizeList {
   std::size_t size;
 };
 
-/// at::TensorBase: an owning pointer. It has a destructor, so functions return it through memory, which is all we imitate: the
-/// only one we ever hold is moved into its Python object.
+/// at::TensorBase: an owning pointer. It has a destructor, so functions return it through memory, which is all we
+/// imitate: the only one we ever hold is moved into its Python object.
 struct TensorHandle {
   void* implementation;
   ~TensorHandle() {}
@@ -52,8 +52,8 @@ struct Functions {
     void* library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
     void* python = dlopen("libtorch_python.so", RTLD_LAZY | RTLD_NOLOAD);
     if (!library || !python) return false;
-    empty_strided =
-        reinterpret_cast<EmptyStrided>(dlsym(library, "_ZN2at6detail17empty_strided_cpuEN3c108ArrayRefIlEES3_NS1_10ScalarTypeEb"));
+    empty_strided = reinterpret_cast<EmptyStrided>(
+        dlsym(library, "_ZN2at6detail17empty_strided_cpuEN3c108ArrayRefIlEES3_NS1_10ScalarTypeEb"));
     wrap = reinterpret_cast<Wrap>(dlsym(python, "_Z16THPVariable_WrapON2at10TensorBaseE"));
     codes.fill(-1);
     for (int code = 0; code < TorchLayout::kDTypeCodes; ++code)
@@ -66,9 +66,12 @@ struct Functions {
     const std::int64_t shape[] = {2, 3}, strides[] = {1, 2};
     const Ref<> probe = make(DType::F64, {shape, 2}, {strides, 2});
     const Ref<> check = torch_evaluate(
-        "lambda t: (lambda like: type(t) is torch.Tensor and t.shape == like.shape and t.stride() == like.stride() and t.dtype is like.dtype"
-        " and t.device == like.device and t.layout is like.layout and t._base is None and t._version == like._version and t.is_leaf"
-        " and not t.requires_grad and t.untyped_storage().nbytes() == like.untyped_storage().nbytes() and t.untyped_storage().resizable()"
+        "lambda t: (lambda like: type(t) is torch.Tensor and t.shape == like.shape and t.stride() == like.stride() and "
+        "t.dtype is like.dtype"
+        " and t.device == like.device and t.layout is like.layout and t._base is None and t._version == like._version "
+        "and t.is_leaf"
+        " and not t.requires_grad and t.untyped_storage().nbytes() == like.untyped_storage().nbytes() and "
+        "t.untyped_storage().resizable()"
         " and torch._C._dispatch_keys(t) == torch._C._dispatch_keys(like))"
         "(torch.empty_strided((2, 3), (1, 2), dtype=torch.float64, device='cpu'))");
     const Ref<> same = Ref<>::steal(probe && check ? PyObject_CallOneArg(check.get(), probe.get()) : nullptr);
@@ -80,7 +83,8 @@ struct Functions {
 }  // namespace
 
 Ref<> torch_empty(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
-  const Functions* functions = tried_out<Functions>([](Functions& found, const TorchLayout& layout) { return found.find(layout) && found.prove(); });
+  const Functions* functions = tried_out<Functions>(
+      [](Functions& found, const TorchLayout& layout) { return found.find(layout) && found.prove(); });
   if (!functions) return {};
   return functions->make(dtype, {shape.data(), shape.size()}, {strides.data(), strides.size()});
 }

@@ -1,5 +1,6 @@
-// torch keeps such a node only while somebody else does, so mostly there is none and one call of torch says so: a function found by its C++ name
-// that returns a counted pointer. Where the node counts and where it lists its hooks is found out on probes, as the layout of tensors is.
+// torch keeps such a node only while somebody else does, so mostly there is none and one call of torch says so: a
+// function found by its C++ name that returns a counted pointer. Where the node counts and where it lists its hooks is
+// found out on probes, as the layout of tensors is.
 #include "arrays/torch_hooks.h"
 
 #include <dlfcn.h>
@@ -57,13 +58,17 @@ struct Accumulators {
 
   bool find(const TorchLayout& layout) {
     void* library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
-    try_get = library ? reinterpret_cast<TryGet>(dlsym(library, "_ZN5torch8autograd4impl24try_get_grad_accumulatorERKN2at10TensorBaseE")) : nullptr;
+    try_get = library ? reinterpret_cast<TryGet>(
+                            dlsym(library, "_ZN5torch8autograd4impl24try_get_grad_accumulatorERKN2at10TensorBaseE"))
+                      : nullptr;
     implementation = layout.implementation;
     if (!try_get) return false;
-    const Ref<> leaf = torch_evaluate("torch.inference_mode(False)(lambda: torch.empty(3, device='cpu', requires_grad=True))()");
+    const Ref<> leaf =
+        torch_evaluate("torch.inference_mode(False)(lambda: torch.empty(3, device='cpu', requires_grad=True))()");
     if (!leaf || try_get(reinterpret_cast<char*>(leaf.get()) + implementation).node) return false;
     const Ref<> get = torch_evaluate(
-        "torch.inference_mode(False)(torch.enable_grad()(lambda leaf: leaf.view_as(leaf).grad_fn.next_functions[0][0]))");
+        "torch.inference_mode(False)(torch.enable_grad()(lambda leaf: "
+        "leaf.view_as(leaf).grad_fn.next_functions[0][0]))");
     const Ref<> object = Ref<>::steal(get ? PyObject_CallOneArg(get.get(), leaf.get()) : nullptr);
     if (!object) return false;
     char* node;
@@ -75,7 +80,8 @@ struct Accumulators {
     if (node_of(leaf.get()) != node || std::uint32_t(word(node, kCount)) != count + 1) return false;
     std::atomic_ref(*reinterpret_cast<std::uint32_t*>(node + kCount)).fetch_sub(1);
 
-    const auto first = vector_that_grows(object.get(), node, "register_prehook"), second = vector_that_grows(object.get(), node, "register_hook");
+    const auto first = vector_that_grows(object.get(), node, "register_prehook"),
+               second = vector_that_grows(object.get(), node, "register_hook");
     if (!first || !second || *first == *second) return false;
     before = *first;
     after = *second;
@@ -92,7 +98,9 @@ struct Accumulators {
     std::optional<int> found;
     for (int offset = 0; offset + 24 <= bytes; offset += 8) {
       const std::uint64_t begin = word(node, offset);
-      if (word(old.data(), offset) != 0 || word(old.data(), offset + 8) != 0 || begin == 0 || word(node, offset + 8) != begin + 8) continue;
+      if (word(old.data(), offset) != 0 || word(old.data(), offset + 8) != 0 || begin == 0 ||
+          word(node, offset + 8) != begin + 8)
+        continue;
       if (found) return std::nullopt;
       found = offset;
     }

@@ -14,12 +14,13 @@
 namespace fj {
 namespace {
 
-/// A TensorImpl is at least this long: 176 bytes from torch 2.13 on. Up to 2.12, where the PyObject's slot holds an interpreter too, it has one
-/// word more, and the key set is that word.
+/// A TensorImpl is at least this long: 176 bytes from torch 2.13 on. Up to 2.12, where the PyObject's slot holds an
+/// interpreter too, it has one word more, and the key set is that word.
 constexpr int kBytes = 176;
 
-/// Calibration looks at what a candidate pointer points to, which may be shorter than what it hopes for: at most 200 bytes
-/// into or just behind a live block, never an access of a foreign page in practice, and no business of the address sanitizer.
+/// Calibration looks at what a candidate pointer points to, which may be shorter than what it hopes for: at most 200
+/// bytes into or just behind a live block, never an access of a foreign page in practice, and no business of the
+/// address sanitizer.
 [[gnu::no_sanitize_address]] [[gnu::noinline]] std::uint64_t word(const void* base, int offset) {
   return *reinterpret_cast<const std::uint64_t*>(static_cast<const char*>(base) + offset);
 }
@@ -59,12 +60,14 @@ bool sequence_at(const void* base, int offset, std::initializer_list<std::uint64
 /// The C++ function behind Tensor.requires_grad. It also knows views, which need a gradient because their base does.
 void find_requires_grad(TorchLayout& layout) {
   void* core = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
-  const auto function = core ? reinterpret_cast<bool (*)(const void*)>(dlsym(core, "_ZNK3c1010TensorImpl13requires_gradEv")) : nullptr;
+  const auto function =
+      core ? reinterpret_cast<bool (*)(const void*)>(dlsym(core, "_ZNK3c1010TensorImpl13requires_gradEv")) : nullptr;
   if (function == nullptr) return;
-  for (const char* expression : {"torch.empty(3, device='cpu')", "torch.nn.Parameter(torch.empty(3, device='cpu'))",
-                                 "torch.nn.Parameter(torch.empty(3, device='cpu'), requires_grad=False)",
-                                 "torch.nn.Parameter(torch.empty(3, device='cpu'))[1:]", "torch.nn.Parameter(torch.empty(3, device='cpu')) * 2",
-                                 "torch.nn.Parameter(torch.empty(3, device='cpu')).detach()"}) {
+  for (const char* expression :
+       {"torch.empty(3, device='cpu')", "torch.nn.Parameter(torch.empty(3, device='cpu'))",
+        "torch.nn.Parameter(torch.empty(3, device='cpu'), requires_grad=False)",
+        "torch.nn.Parameter(torch.empty(3, device='cpu'))[1:]", "torch.nn.Parameter(torch.empty(3, device='cpu')) * 2",
+        "torch.nn.Parameter(torch.empty(3, device='cpu')).detach()"}) {
     const Ref<> probe = torch_evaluate(expression);
     const Ref<> expected = Ref<>::steal(probe ? PyObject_GetAttrString(probe.get(), "requires_grad") : nullptr);
     PyErr_Clear();
@@ -78,18 +81,24 @@ bool reads_back(const TorchLayout& layout, const Ref<>& tensor) {
   const void* base = pointer(tensor.get(), layout.implementation);
   const Ref<> shape = Ref<>::steal(PyObject_GetAttrString(tensor.get(), "shape"));
   const Ref<> strides = Ref<>::steal(PyObject_CallMethod(tensor.get(), "stride", nullptr));
-  const auto data = integer(tensor.get(), "data_ptr"), offset = integer(tensor.get(), "storage_offset"), item = integer(tensor.get(), "element_size");
+  const auto data = integer(tensor.get(), "data_ptr"), offset = integer(tensor.get(), "storage_offset"),
+             item = integer(tensor.get(), "element_size");
   PyErr_Clear();
-  if (!shape || !strides || !data || !offset || !item || word(base, layout.rank) != std::uint64_t(PyTuple_GET_SIZE(shape.get()))) return false;
+  if (!shape || !strides || !data || !offset || !item ||
+      word(base, layout.rank) != std::uint64_t(PyTuple_GET_SIZE(shape.get())))
+    return false;
   const auto rank = int(word(base, layout.rank));
   const bool within = rank <= layout.inline_rank;
-  const void* sizes = within ? static_cast<const char*>(base) + layout.inline_sizes : pointer(base, layout.inline_sizes);
-  const void* steps = within ? static_cast<const char*>(base) + layout.inline_strides : static_cast<const char*>(sizes) + 8 * rank;
+  const void* sizes =
+      within ? static_cast<const char*>(base) + layout.inline_sizes : pointer(base, layout.inline_sizes);
+  const void* steps =
+      within ? static_cast<const char*>(base) + layout.inline_strides : static_cast<const char*>(sizes) + 8 * rank;
   for (int i = 0; i < rank; ++i)
     if (PyLong_AsLongLong(PyTuple_GET_ITEM(shape.get(), i)) != std::int64_t(word(sizes, 8 * i)) ||
         PyLong_AsLongLong(PyTuple_GET_ITEM(strides.get(), i)) != std::int64_t(word(steps, 8 * i)))
       return false;
-  return word(base, layout.storage_offset) == *offset && word(pointer(base, layout.storage), layout.storage_data) + *offset * *item == *data;
+  return word(base, layout.storage_offset) == *offset &&
+         word(pointer(base, layout.storage), layout.storage_data) + *offset * *item == *data;
 }
 
 std::uint16_t half_word(const void* base, int offset) {
@@ -118,7 +127,8 @@ void find_device(TorchLayout& layout, std::initializer_list<Ref<>> on_cpu) {
 bool calibrate(TorchLayout& layout) {
   const Ref<> shaped = torch_evaluate("torch.empty((7, 11, 13), device='cpu', dtype=torch.float32)");
   const Ref<> wide = torch_evaluate("torch.empty((7, 11, 13), device='cpu', dtype=torch.float64)");
-  const Ref<> shifted = torch_evaluate("torch.empty((3000,), device='cpu', dtype=torch.float32).as_strided((7, 11, 13), (143, 13, 1), 1234)");
+  const Ref<> shifted = torch_evaluate(
+      "torch.empty((3000,), device='cpu', dtype=torch.float32).as_strided((7, 11, 13), (143, 13, 1), 1234)");
   const Ref<> many = torch_evaluate("torch.empty((2, 3, 4, 5, 6, 7), device='cpu', dtype=torch.float32)");
   const Ref<> leaf = torch_evaluate("torch.nn.Parameter(torch.empty((7, 11, 13), device='cpu', dtype=torch.float32))");
   const Ref<> complex = torch_evaluate("torch.zeros((3,), device='cpu', dtype=torch.complex64)");
@@ -126,8 +136,10 @@ bool calibrate(TorchLayout& layout) {
   const Ref<> negative = torch_evaluate("torch.zeros((3,), device='cpu', dtype=torch.complex64).conj().imag");
   const Ref<> real = torch_evaluate("torch.zeros((3,), device='cpu', dtype=torch.complex64).imag");
   const Ref<> inference = torch_evaluate(
-      "(lambda mode: (mode.__enter__(), torch.empty((7, 11, 13), device='cpu', dtype=torch.float32), mode.__exit__(None, None, None))[1])(torch.inference_mode())");
-  if (!inference || !shaped || !wide || !shifted || !many || !leaf || !complex || !conj || !negative || !real) return false;
+      "(lambda mode: (mode.__enter__(), torch.empty((7, 11, 13), device='cpu', dtype=torch.float32), "
+      "mode.__exit__(None, None, None))[1])(torch.inference_mode())");
+  if (!inference || !shaped || !wide || !shifted || !many || !leaf || !complex || !conj || !negative || !real)
+    return false;
 
   // The implementation: directly in the Python object, or behind a flag (older releases).
   const auto implementation = only(16, 32, 8, [&](int offset) {
@@ -173,7 +185,10 @@ bool calibrate(TorchLayout& layout) {
   layout.storage = *storage;
   layout.storage_data = *storage_data;
 
-  const auto autograd = only(16, 64, 8, [&](int o) { return word(base, o) == 0 && word(wide.get(), 0) != 0 && word(impl(wide), o) == 0 && looks_like_pointer(word(impl(leaf), o)); });
+  const auto autograd = only(16, 64, 8, [&](int o) {
+    return word(base, o) == 0 && word(wide.get(), 0) != 0 && word(impl(wide), o) == 0 &&
+           looks_like_pointer(word(impl(leaf), o));
+  });
   if (!autograd) return false;
   layout.autograd_meta = *autograd;
 
@@ -189,7 +204,8 @@ bool calibrate(TorchLayout& layout) {
   // Conj and neg are one bit each in the key set.
   const auto is_key_set = [&](int o) {
     const std::uint64_t difference = word(impl(complex), o) ^ word(impl(conj), o);
-    return difference != 0 && (difference & (difference - 1)) == 0 && (word(impl(conj), o) & difference) != 0 && word(impl(complex), o) == word(base, o);
+    return difference != 0 && (difference & (difference - 1)) == 0 && (word(impl(conj), o) & difference) != 0 &&
+           word(impl(complex), o) == word(base, o);
   };
   auto keys = only(*dtype & ~7, kBytes, 8, is_key_set);
   if (!keys) keys = only(kBytes, kBytes + 8, 8, is_key_set);
@@ -206,12 +222,13 @@ bool calibrate(TorchLayout& layout) {
   constexpr struct {
     const char* name;
     DType dtype;
-  } dtypes[] = {{"bool", DType::Bool},     {"uint8", DType::U8},       {"uint16", DType::U16},        {"uint32", DType::U32},
-                {"uint64", DType::U64},    {"int8", DType::I8},        {"int16", DType::I16},         {"int32", DType::I32},
-                {"int64", DType::I64},     {"float16", DType::F16},    {"bfloat16", DType::BF16},     {"float32", DType::F32},
-                {"float64", DType::F64},   {"complex64", DType::C64},  {"complex128", DType::C128}};
+  } dtypes[] = {{"bool", DType::Bool},   {"uint8", DType::U8},      {"uint16", DType::U16},     {"uint32", DType::U32},
+                {"uint64", DType::U64},  {"int8", DType::I8},       {"int16", DType::I16},      {"int32", DType::I32},
+                {"int64", DType::I64},   {"float16", DType::F16},   {"bfloat16", DType::BF16},  {"float32", DType::F32},
+                {"float64", DType::F64}, {"complex64", DType::C64}, {"complex128", DType::C128}};
   for (const auto& row : dtypes) {
-    const Ref<> tensor = torch_evaluate((std::string("torch.empty((2,), device='cpu', dtype=torch.") + row.name + ")").c_str());
+    const Ref<> tensor =
+        torch_evaluate((std::string("torch.empty((2,), device='cpu', dtype=torch.") + row.name + ")").c_str());
     if (!tensor) continue;  // older torch without the wide unsigned types
     std::uint16_t code;
     std::memcpy(&code, static_cast<const char*>(impl(tensor)) + layout.dtype, 2);
@@ -221,8 +238,10 @@ bool calibrate(TorchLayout& layout) {
   if (layout.dtype_of_code[6] != int(DType::F32)) return false;
   for (const Ref<>& probe : {shaped, wide, shifted, many, leaf, complex, inference})
     if (!reads_back(layout, probe)) return false;
-  for (const char* expression : {"torch.empty((), device='cpu')", "torch.empty((0, 3), device='cpu')", "torch.empty((2, 3, 4, 5, 6), device='cpu').permute(4, 2, 0, 1, 3)",
-                                 "torch.empty((1,) * 9, device='cpu').expand((2,) * 9)", "torch.ones((9,), device='cpu', dtype=torch.int16)[3:5]"}) {
+  for (const char* expression : {"torch.empty((), device='cpu')", "torch.empty((0, 3), device='cpu')",
+                                 "torch.empty((2, 3, 4, 5, 6), device='cpu').permute(4, 2, 0, 1, 3)",
+                                 "torch.empty((1,) * 9, device='cpu').expand((2,) * 9)",
+                                 "torch.ones((9,), device='cpu', dtype=torch.int16)[3:5]"}) {
     const Ref<> probe = torch_evaluate(expression);
     if (!probe || !reads_back(layout, probe)) return false;
   }
@@ -247,11 +266,14 @@ bool learn_cuda_keys(int ordinal) {
   const Ref<> plain = torch_evaluate(("torch.empty((7, 11, 13), " + there + ")").c_str());
   const Ref<> leaf = torch_evaluate(("torch.nn.Parameter(torch.empty((2, 3, 4, 5, 6, 7), " + there + "))").c_str());
   const Ref<> shifted = torch_evaluate(("torch.empty((300,), " + there + ", dtype=torch.int16)[123:]").c_str());
-  const Ref<> inference = torch_evaluate(
-      ("(lambda mode: (mode.__enter__(), torch.empty((7, 11, 13), " + there + "), mode.__exit__(None, None, None))[1])(torch.inference_mode())").c_str());
+  const Ref<> inference = torch_evaluate(("(lambda mode: (mode.__enter__(), torch.empty((7, 11, 13), " + there +
+                                          "), mode.__exit__(None, None, None))[1])(torch.inference_mode())")
+                                             .c_str());
   refused = true;
   for (const Ref<>* probe : {&plain, &leaf, &shifted, &inference})
-    if (!*probe || !reads_back(*layout, *probe) || device_code(*layout, *probe) != (TorchLayout::kCudaType | ordinal << 8)) return false;
+    if (!*probe || !reads_back(*layout, *probe) ||
+        device_code(*layout, *probe) != (TorchLayout::kCudaType | ordinal << 8))
+      return false;
   refused = false;
   auto keys = [&](const Ref<>& tensor) { return word(pointer(tensor.get(), layout->implementation), layout->key_set); };
   if (keys(shifted) != keys(plain)) return false;

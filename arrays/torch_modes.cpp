@@ -1,6 +1,7 @@
-// Modes are thread-local state of torch. Its Python functions tell each of them, which takes ten calls; nearly all of it shows in
-// the thread's dispatch keys too, two words that are zero in a thread without modes. Those are read where torch lets us find them
-// and entering each mode is seen to change them; else every question goes through the functions.
+// Modes are thread-local state of torch. Its Python functions tell each of them, which takes ten calls; nearly all of
+// it shows in the thread's dispatch keys too, two words that are zero in a thread without modes. Those are read where
+// torch lets us find them and entering each mode is seen to change them; else every question goes through the
+// functions.
 #include "arrays/torch_modes.h"
 
 #include <dlfcn.h>
@@ -25,7 +26,8 @@ class Getter {
 
   /// Null: the function failed; the error is dropped.
   Ref<> operator()() const {
-    Ref<> value = Ref<>::steal(code_ != nullptr ? code_(PyCFunction_GET_SELF(function_), nullptr) : PyObject_CallNoArgs(function_));
+    Ref<> value = Ref<>::steal(code_ != nullptr ? code_(PyCFunction_GET_SELF(function_), nullptr)
+                                                : PyObject_CallNoArgs(function_));
     if (!value) PyErr_Clear();
     return value;
   }
@@ -49,9 +51,11 @@ class Getter {
 };
 
 struct Getters {
-  Getter grad, inference, deterministic, any_autocast, default_dtype, function_modes, dispatch_modes, functorch_level, script_recorder;
+  Getter grad, inference, deterministic, any_autocast, default_dtype, function_modes, dispatch_modes, functorch_level,
+      script_recorder;
   PyObject *autocast_dtype = nullptr, *autocast_enabled = nullptr, *float32 = nullptr;
-  PyObject *forward_variables = nullptr, *forward_level = nullptr;  // torch.autograd.forward_ad's dict, "_current_level"
+  PyObject *forward_variables = nullptr,
+           *forward_level = nullptr;  // torch.autograd.forward_ad's dict, "_current_level"
 };
 
 /// Null: torch is not loaded, or not completely.
@@ -75,8 +79,9 @@ const Getters* getters() {
   found.float32 = torch_attribute({"float32"});
   found.forward_variables = torch_attribute({"autograd", "forward_ad", "__dict__"});
   found.forward_level = PyUnicode_InternFromString("_current_level");
-  complete = found.grad && found.inference && found.deterministic && found.any_autocast && found.default_dtype && found.function_modes &&
-             found.dispatch_modes && found.functorch_level && found.script_recorder && found.float32 && found.forward_variables && found.forward_level;
+  complete = found.grad && found.inference && found.deterministic && found.any_autocast && found.default_dtype &&
+             found.function_modes && found.dispatch_modes && found.functorch_level && found.script_recorder &&
+             found.float32 && found.forward_variables && found.forward_level;
   return complete ? &found : nullptr;
 }
 
@@ -107,13 +112,17 @@ std::uint64_t dispatch_modes(const Getters& get) {
   using namespace torch_mode_bits;
   std::uint64_t word = get.inference.truth() ? kInference : 0;
   if (get.any_autocast.truth()) {
-    Ref<> dtype = get.autocast_dtype != nullptr ? Ref<>::steal(PyObject_CallFunction(get.autocast_dtype, "s", "cpu")) : Ref<>();
+    Ref<> dtype =
+        get.autocast_dtype != nullptr ? Ref<>::steal(PyObject_CallFunction(get.autocast_dtype, "s", "cpu")) : Ref<>();
     PyErr_Clear();
-    Ref<> on_cpu = get.autocast_enabled != nullptr ? Ref<>::steal(PyObject_CallFunction(get.autocast_enabled, "s", "cpu")) : Ref<>();
+    Ref<> on_cpu = get.autocast_enabled != nullptr
+                       ? Ref<>::steal(PyObject_CallFunction(get.autocast_enabled, "s", "cpu"))
+                       : Ref<>();
     PyErr_Clear();
     word |= kAutocast | dtype_code(dtype.get()) << kAutocastDtype | (on_cpu.get() == Py_True ? kAutocastCpu : 0);
   }
-  if (const Ref<> recorder = get.script_recorder(); recorder.get() != Py_None) word |= kOtherDispatch;  // torch.jit.trace's
+  if (const Ref<> recorder = get.script_recorder(); recorder.get() != Py_None)
+    word |= kOtherDispatch;  // torch.jit.trace's
   return word | get.dispatch_modes.number() << kDispatchModes | get.functorch_level.number() << kFunctorchLevel;
 }
 
@@ -124,7 +133,8 @@ struct Symbols {
   bool (*recorded)() = nullptr;  // somebody is told of each operation: a profiler
   bool (*recording_allowed)() = nullptr;
   void (*allow_recording)(bool) = nullptr;
-  std::uint8_t (*functions_disabled)() = nullptr;  // whether __torch_function__ is asked: 0, but within DisableTorchFunction
+  std::uint8_t (*functions_disabled)() =
+      nullptr;  // whether __torch_function__ is asked: 0, but within DisableTorchFunction
   void (*disable_functions)(std::uint8_t) = nullptr;
   void* core = nullptr;
 
@@ -154,11 +164,14 @@ struct Symbols {
     core = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
     void* cpu = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
     return core != nullptr && cpu != nullptr && dlsym(core, "_ZN3c104impl26raw_local_dispatch_key_setE") != nullptr &&
-           symbol(core, "_ZN3c108GradMode10is_enabledEv", grad_enabled) && symbol(cpu, "_ZN2at12hasCallbacksEv", recorded) &&
-           symbol(cpu, "_ZN2at23isRecordFunctionEnabledEv", recording_allowed) && symbol(cpu, "_ZN2at20enableRecordFunctionEb", allow_recording) &&
+           symbol(core, "_ZN3c108GradMode10is_enabledEv", grad_enabled) &&
+           symbol(cpu, "_ZN2at12hasCallbacksEv", recorded) &&
+           symbol(cpu, "_ZN2at23isRecordFunctionEnabledEv", recording_allowed) &&
+           symbol(cpu, "_ZN2at20enableRecordFunctionEb", allow_recording) &&
            symbol(cpu, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", function_modes) &&
            symbol(cpu, "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv", functions_disabled) &&
-           symbol(cpu, "_ZN2at4impl22PythonTorchFunctionTLS18set_disabled_stateENS0_26TorchFunctionDisabledStateE", disable_functions);
+           symbol(cpu, "_ZN2at4impl22PythonTorchFunctionTLS18set_disabled_stateENS0_26TorchFunctionDisabledStateE",
+                  disable_functions);
   }
 };
 
@@ -173,8 +186,10 @@ class Shortcut {
     const Symbols* symbols = Symbols::get();
     if (state == Unknown && !trying) {
       const Getters* get = getters();
-      if (get == nullptr || (dispatch_modes(*get) | other_modes(*get) | get->function_modes.number()) != 0) return nullptr;
-      if (symbols != nullptr && (!symbols->plain_keys() || symbols->recorded())) return nullptr;  // a state that no function tells
+      if (get == nullptr || (dispatch_modes(*get) | other_modes(*get) | get->function_modes.number()) != 0)
+        return nullptr;
+      if (symbols != nullptr && (!symbols->plain_keys() || symbols->recorded()))
+        return nullptr;  // a state that no function tells
       trying = true;  // entering modes runs Python code, which may come here again
       state = symbols != nullptr && Shortcut(*symbols).prove(*get) ? Proven : Refused;
       trying = false;
@@ -188,7 +203,8 @@ class Shortcut {
 
   /// The same answer as the functions', for the state the thread is in.
   bool agrees(const Getters& get) const {
-    return symbols_.grad_enabled() == get.grad.truth() && std::uint64_t(symbols_.function_modes()) == get.function_modes.number() &&
+    return symbols_.grad_enabled() == get.grad.truth() &&
+           std::uint64_t(symbols_.function_modes()) == get.function_modes.number() &&
            symbols_.plain_keys() == (dispatch_modes(get) == 0);
   }
 
@@ -207,8 +223,9 @@ class Shortcut {
 
   bool prove(const Getters& get) const {
     if (!agrees(get)) return false;
-    for (const char* mode : {"torch.no_grad()", "torch.enable_grad()", "torch.inference_mode()", "torch.autocast('cpu', dtype=torch.bfloat16)",
-                             "torch.overrides.TorchFunctionMode()", "torch.utils._python_dispatch.TorchDispatchMode()"})
+    for (const char* mode : {"torch.no_grad()", "torch.enable_grad()", "torch.inference_mode()",
+                             "torch.autocast('cpu', dtype=torch.bfloat16)", "torch.overrides.TorchFunctionMode()",
+                             "torch.utils._python_dispatch.TorchDispatchMode()"})
       if (!agrees_within(get, mode)) return false;
     const Ref<> enter = torch_evaluate("torch._C._functorch._vmap_increment_nesting(2, 'error')");
     if (!enter) return false;
@@ -342,7 +359,9 @@ GradMode::~GradMode() {
 std::optional<DType> torch_autocast_dtype() {
   if (!(torch_modes() & torch_mode_bits::kAutocast)) return std::nullopt;
   const Getters* get = getters();
-  Ref<> dtype = get != nullptr && get->autocast_dtype != nullptr ? Ref<>::steal(PyObject_CallFunction(get->autocast_dtype, "s", "cpu")) : Ref<>();
+  Ref<> dtype = get != nullptr && get->autocast_dtype != nullptr
+                    ? Ref<>::steal(PyObject_CallFunction(get->autocast_dtype, "s", "cpu"))
+                    : Ref<>();
   PyErr_Clear();
   return dtype ? dtype_from_object(dtype.get()) : std::nullopt;
 }

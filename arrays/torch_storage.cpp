@@ -1,6 +1,7 @@
-// A storage holds its memory as c10::DataPtr: the address, what to free, and the function that frees it. Calibrated like the rest
-// of torch's layout: the function of torch's own memory is the same for every tensor and lies in torch's library, what it
-// frees is the address itself; memory that torch was lent has another function and another thing to free.
+// A storage holds its memory as c10::DataPtr: the address, what to free, and the function that frees it. Calibrated
+// like the rest of torch's layout: the function of torch's own memory is the same for every tensor and lies in torch's
+// library, what it frees is the address itself; memory that torch was lent has another function and another thing to
+// free.
 #include "arrays/torch_storage.h"
 
 #include <dlfcn.h>
@@ -53,7 +54,8 @@ bool find_place(StoragePlace& place, const TorchLayout& layout) {
   place.implementation = layout.implementation;
   place.storage = layout.storage;
   place.data = layout.storage_data;
-  const Ref<> own[] = {torch_evaluate("torch.empty((3,), device='cpu')"), torch_evaluate("torch.empty((1000,), device='cpu', dtype=torch.float64)"),
+  const Ref<> own[] = {torch_evaluate("torch.empty((3,), device='cpu')"),
+                       torch_evaluate("torch.empty((1000,), device='cpu', dtype=torch.float64)"),
                        torch_evaluate("torch.empty((300000,), device='cpu')")};
   const Ref<> lent = torch_evaluate("torch.frombuffer(bytearray(64), dtype=torch.float32)");
   if (!own[0] || !own[1] || !own[2] || !lent) return false;
@@ -91,7 +93,8 @@ bool prove(const StoragePlace& place) {
     const Ref<> tensor = torch_evaluate("torch.empty((7,), device='cpu')");
     const Ref<> check = torch_evaluate(
         grown ? "lambda t: t.fill_(3).resize_(5000)[:7].sum().item() == 21 and t.untyped_storage().nbytes() == 20000"
-              : "lambda t: t.fill_(3).sum().item() == 21 and t.untyped_storage().nbytes() == 28 and t.untyped_storage().resizable()"
+              : "lambda t: t.fill_(3).sum().item() == 21 and t.untyped_storage().nbytes() == 28 and "
+                "t.untyped_storage().resizable()"
                 " and t.clone().equal(t)");
     void* block = tensor && check ? allocate_owned(28) : nullptr;
     if (block == nullptr || (grown && frees_seen != 1)) return false;  // dropping the first tensor freed its block
@@ -99,14 +102,17 @@ bool prove(const StoragePlace& place) {
     exchange(place, storage_of(place, tensor.get()), block, free_and_count);
     const Ref<> right = Ref<>::steal(PyObject_CallOneArg(check.get(), tensor.get()));
     PyErr_Clear();
-    if (right.get() != Py_True || data_pointer(tensor.get()) == nullptr || (data_pointer(tensor.get()) == block) == grown) return false;
+    if (right.get() != Py_True || data_pointer(tensor.get()) == nullptr ||
+        (data_pointer(tensor.get()) == block) == grown)
+      return false;
     if (frees_seen != (grown ? 1 : 0)) return false;
   }
   return frees_seen == 1;  // when it grew: dropping it has freed torch's memory
 }
 
 const StoragePlace* place() {
-  return tried_out<StoragePlace>([](StoragePlace& found, const TorchLayout& layout) { return find_place(found, layout) && prove(found); });
+  return tried_out<StoragePlace>(
+      [](StoragePlace& found, const TorchLayout& layout) { return find_place(found, layout) && prove(found); });
 }
 
 }  // namespace

@@ -10,8 +10,8 @@
 
 namespace fj {
 
-/// Auto: quick code first, optimised code in the background once it is used again. The others: that tier only, in the calling
-/// thread, from the start.
+/// Auto: quick code first, optimised code in the background once it is used again. The others: that tier only, in the
+/// calling thread, from the start.
 enum class TierChoice : std::uint8_t { Auto, Quick, Optimised };
 
 struct CompileOptions {

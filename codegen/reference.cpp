@@ -68,7 +68,8 @@ class Held {
 
 class ReferenceProgram final : public Program {
  public:
-  ReferenceProgram(Graph graph, bool float_conditions) : graph_(std::move(graph)), float_conditions_(float_conditions) {}
+  ReferenceProgram(Graph graph, bool float_conditions)
+      : graph_(std::move(graph)), float_conditions_(float_conditions) {}
 
   std::uint32_t run(Call& call) const override {
     if (!evaluate_definitions(graph_, call.symbols)) return kIntegerDivisionByZero;
@@ -125,7 +126,8 @@ class ReferenceProgram final : public Program {
   std::string text() const override { return "reference evaluator of\n" + print(graph_); }
 
  private:
-  bool run_extern(Host& host, const Node& node, std::span<const std::int64_t> symbols, std::vector<DenseArray>& values) const {
+  bool run_extern(Host& host, const Node& node, std::span<const std::int64_t> symbols,
+                  std::vector<DenseArray>& values) const {
     using Layouts = std::vector<std::optional<Dims>>;
     const Layouts& operand_layouts = node.attrs.get<Layouts>("operand_strides");
     const Layouts& result_layouts = node.attrs.get<Layouts>("result_strides");

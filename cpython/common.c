@@ -1,4 +1,5 @@
-/* What is the same in every version: look-ups on types and instances, and what C++ can't call since its header forgets extern "C". */
+/* What is the same in every version: look-ups on types and instances, and what C++ can't call since its header forgets
+ * extern "C". */
 #include "cpython/internal.h"
 
 #include <internal/pycore_object.h>

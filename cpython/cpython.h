@@ -93,7 +93,8 @@ PyObject* fj_eval_default(PyThreadState* thread, FjFrame* frame, int throwflag);
 PyObject* fj_pass_frame(PyThreadState* thread, FjFrame* frame, int throwflag);
 /* The function returns `value` (stolen), or raises the error that is set if NULL: clears the frame as CPython would. */
 PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value);
-/* True if the frame is entered midway, by a generator, with an exception, or is observed (trace, profile, monitoring). */
+/* True if the frame is entered midway, by a generator, with an exception, or is observed (trace, profile, monitoring).
+ */
 bool fj_frame_must_pass(PyThreadState* thread, FjFrame* frame, int throwflag);
 bool fj_tracing_active(PyThreadState* thread);
 /* True if events of this code object are observed: it has to run in CPython. */
@@ -130,7 +131,8 @@ FjEvalHook fj_installed_hook(PyThreadState* thread); /* what evaluates frames no
 /* Calls `function` so that its own frame, and only that, is run by `evaluator`. */
 PyObject* fj_call_with_evaluator(PyThreadState* thread, PyObject* function, PyObject* const* args, size_t nargsf,
                                  PyObject* kwnames, FjEvalHook evaluator);
-/* Every frame that this thread enters until fj_end_reach is run by `evaluator`; NULL: as without framejit. Scopes nest. */
+/* Every frame that this thread enters until fj_end_reach is run by `evaluator`; NULL: as without framejit. Scopes nest.
+ */
 typedef struct { FjEvalHook reaching, replaced; bool armed; } FjReach;
 FjReach fj_begin_reach(PyThreadState* thread, FjEvalHook evaluator);
 void fj_end_reach(PyThreadState* thread, FjReach outer);
@@ -145,15 +147,16 @@ uint64_t fj_dict_version(PyObject* dict);
 const uint64_t* fj_dict_version_word(PyObject* dict);
 bool fj_has_watchers(void);
 /* callback(object): a watched dict, type or function is about to change. Must not raise or run Python code. */
-bool fj_init_watchers(void (*dict_changed)(PyObject*), void (*type_changed)(PyObject*), void (*function_changed)(PyObject*));
+bool fj_init_watchers(void (*dict_changed)(PyObject*), void (*type_changed)(PyObject*),
+                      void (*function_changed)(PyObject*));
 bool fj_watch_dict(PyObject* dict);
 bool fj_watch_type(PyObject* type);
 /* The instance's dict (borrowed, materialised) or NULL. */
 PyObject* fj_instance_dict(PyObject* object);
 /* Where the object keeps the pointer to its dict, for objects that have one now; else NULL. */
 PyObject* const* fj_instance_dict_word(PyObject* object);
-/* As the interpreter's LOAD_METHOD: 1 and an unbound method to be called with `object` first, 0 and the attribute itself,
- * or 0 and NULL with the error set. New reference. */
+/* As the interpreter's LOAD_METHOD: 1 and an unbound method to be called with `object` first, 0 and the attribute
+ * itself, or 0 and NULL with the error set. New reference. */
 int fj_get_method(PyObject* object, PyObject* name, PyObject** method);
 /* Borrowed lookup through the MRO, no descriptors, no error. */
 PyObject* fj_type_lookup(PyTypeObject* type, PyObject* name);

@@ -94,8 +94,8 @@ static void translate_common(FjDecoder* decoder) {
   }
 }
 
-/* The line of each instruction, in one walk over the code object's table: CPython's own look-up of one line starts at the table's
- * beginning, which would make tracing quadratic in the length of a function. */
+/* The line of each instruction, in one walk over the code object's table: CPython's own look-up of one line starts at
+ * the table's beginning, which would make tracing quadratic in the length of a function. */
 static bool fill_lines(FjCode* result, PyCodeObject* code) {
   PyObject* ranges = PyObject_CallMethod((PyObject*)code, "co_lines", NULL);
   if (ranges == NULL) return false;

@@ -1,6 +1,6 @@
-/* What the end of the interpreter does to a thread that asks for the GIL: CPython ends it by pthread_exit, which unwinds
- * its stack. Destructors would run without the GIL, and the process aborts at a C++ frame that lets nothing through. Such
- * a thread waits at the first of our C++ frames instead, as from CPython 3.14 on it does by itself. */
+/* What the end of the interpreter does to a thread that asks for the GIL: CPython ends it by pthread_exit, which
+ * unwinds its stack. Destructors would run without the GIL, and the process aborts at a C++ frame that lets nothing
+ * through. Such a thread waits at the first of our C++ frames instead, as from CPython 3.14 on it does by itself. */
 #include "cpython/internal.h"
 
 #include <unistd.h>

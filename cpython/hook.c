@@ -2,9 +2,9 @@
  * instruction runs at which a graph broke. Left installed it would slow every Python call of the process.
  *
  * The hook is one field of the interpreter, shared by its threads, so arming is counted and whoever disarms last puts
- * back what was there. Somebody else's evaluator may be below ours (it was there first) or above it (installed by what we
- * run, as torch.compile does); frames that are not ours go where they would have gone, and never twice to the same one.
- * All of this runs with the GIL held. */
+ * back what was there. Somebody else's evaluator may be below ours (it was there first) or above it (installed by what
+ * we run, as torch.compile does); frames that are not ours go where they would have gone, and never twice to the same
+ * one. All of this runs with the GIL held. */
 #include "cpython/internal.h"
 
 #include <stdio.h>
@@ -51,7 +51,8 @@ static PyObject* one_shot(PyThreadState* thread, FjFrame* frame, int throwflag) 
   }
   FjFrame* const outer = beneath;
   if (thread->interp->eval_frame != one_shot) beneath = frame;
-  else if (armed_count == 0) thread->interp->eval_frame = foreign; /* put back by a foreign evaluator after we were gone */
+  else if (armed_count == 0)
+    thread->interp->eval_frame = foreign; /* put back by a foreign evaluator after we were gone */
   PyObject* result = reaching != NULL && frame != handed ? reaching(thread, frame, throwflag)
                                                          : fj_pass_frame(thread, frame, throwflag);
   beneath = outer;
@@ -110,7 +111,8 @@ PyObject* fj_call_with_evaluator(PyThreadState* thread, PyObject* function, PyOb
   const Py_ssize_t total = positional + (kwnames != NULL ? PyTuple_GET_SIZE(kwnames) : 0);
   Py_INCREF(function);
   for (Py_ssize_t i = 0; i < total; i++) Py_INCREF(args[i]);
-  FjFrame* frame = _PyEvalFramePushAndInit(thread, (PyFunctionObject*)function, NULL, args, (size_t)positional, kwnames);
+  FjFrame* frame =
+      _PyEvalFramePushAndInit(thread, (PyFunctionObject*)function, NULL, args, (size_t)positional, kwnames);
   return frame != NULL ? evaluator(thread, frame, 0) : NULL;
 #else
   PyObject* const outer = awaited;
@@ -141,8 +143,8 @@ const char* fj_self_check(void) {
   PyInterpreterState* interpreter = PyInterpreterState_Get();
   static char text[160];
   if (Py_Version >> 16 != PY_VERSION_HEX >> 16) {
-    snprintf(text, sizeof text, "framejit was built for CPython %d.%d and compiles nothing on this one (%s)", PY_MAJOR_VERSION,
-             PY_MINOR_VERSION, Py_GetVersion());
+    snprintf(text, sizeof text, "framejit was built for CPython %d.%d and compiles nothing on this one (%s)",
+             PY_MAJOR_VERSION, PY_MINOR_VERSION, Py_GetVersion());
     return verdict = text;
   }
   /* The offset of the field differs between builds of one version: is it where our headers say? */

@@ -25,9 +25,9 @@ std::string take_error() {
 }
 
 bool is_plain(PyObject* object) {
-  return PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyComplex_CheckExact(object) || PyBool_Check(object) ||
-         PyUnicode_CheckExact(object) || PyBytes_CheckExact(object) || object == Py_None || object == Py_Ellipsis ||
-         object == Py_NotImplemented;
+  return PyLong_CheckExact(object) || PyFloat_CheckExact(object) || PyComplex_CheckExact(object) ||
+         PyBool_Check(object) || PyUnicode_CheckExact(object) || PyBytes_CheckExact(object) || object == Py_None ||
+         object == Py_Ellipsis || object == Py_NotImplemented;
 }
 
 }  // namespace fj

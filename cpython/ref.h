@@ -47,11 +47,13 @@ class Ref {
 /// What `make` gives, made once in a process. A function-local static would hold its guard while `make` runs: Python
 /// code, an import, a collection let another thread in, which then waits for the guard with the GIL that `make` needs
 /// to go on. So nothing is locked: threads that come at the same time each make one, and the first that has it is
-/// kept. Signals wait: what one of their handlers raised would be taken for an answer of the library's. With the GIL held.
+/// kept. Signals wait: what one of their handlers raised would be taken for an answer of the library's. With the GIL
+/// held.
 template <class Make>
 auto& once(const Make& make) {
   using Made = decltype(make());
-  static constinit Made* kept = nullptr;  // never destroyed: it may own Python objects. One for each lambda, which is a type of its own
+  static constinit Made* kept =
+      nullptr;  // never destroyed: it may own Python objects. One for each lambda, which is a type of its own
   if (kept == nullptr) [[unlikely]] {
     const HeldSignals held;
     std::unique_ptr<Made> made(new Made(make()));
@@ -71,7 +73,8 @@ inline Ref<> imported(const char* module, const char* name) {
 /// A function of C as Python calls it, made once; `name` is the one it has at the first call.
 template <PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)>
 PyObject* c_function(const char* name) {
-  static PyMethodDef definition = {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)), METH_FASTCALL, nullptr};
+  static PyMethodDef definition = {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)),
+                                   METH_FASTCALL, nullptr};
   PyObject* const made = once([] { return PyCFunction_New(&definition, nullptr); });
   return made;
 }

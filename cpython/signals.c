@@ -1,4 +1,5 @@
-/* Signals that wait: CPython runs their handlers on its main thread only, and for a while takes no thread for that one. */
+/* Signals that wait: CPython runs their handlers on its main thread only, and for a while takes no thread for that one.
+ */
 #include "cpython/signals.h"
 
 #include "cpython/internal.h"
@@ -19,8 +20,8 @@ bool fj_hold_signals(void) {
 void fj_let_signals(void) {
   holding = false;
   _PyRuntime.main_thread = PyThread_get_thread_ident();
-  /* An evaluation loop that looked meanwhile may have taken the note away that there is something to do: a signal, or a call
-   * that another thread wants made here. */
+  /* An evaluation loop that looked meanwhile may have taken the note away that there is something to do: a signal, or a
+   * call that another thread wants made here. */
   PyThreadState* thread = PyThreadState_Get();
 #if PY_VERSION_HEX >= 0x030d0000
   _Py_set_eval_breaker_bit(thread, _PY_SIGNALS_PENDING_BIT);

@@ -8,7 +8,8 @@
 extern "C" {
 #endif
 
-/* From here on Python's signal handlers wait for fj_let_signals. False: they don't run on this thread, or wait already. */
+/* From here on Python's signal handlers wait for fj_let_signals. False: they don't run on this thread, or wait already.
+ */
 bool fj_hold_signals(void);
 /* What came meanwhile is handled at the next place where CPython looks for signals. */
 void fj_let_signals(void);
@@ -20,7 +21,8 @@ bool fj_holds_signals(void);
 
 namespace fj {
 
-/// The handlers of signals wait for the end of the scope: what they raise would be taken for an error of what runs here.
+/// The handlers of signals wait for the end of the scope: what they raise would be taken for an error of what runs
+/// here.
 class HeldSignals {
  public:
   HeldSignals() : held_(fj_hold_signals()) {}

@@ -12,7 +12,12 @@ const char* fj_self_check(void) {
 FjCode* fj_decode(PyCodeObject* code) { (void)code; return NULL; }
 void fj_free_code(FjCode* code) { (void)code; }
 const char* fj_opcode_name(int opcode) { (void)opcode; return "?"; }
-bool fj_find_handler(PyCodeObject* code, int32_t unit, FjHandler* handler) { (void)code; (void)unit; (void)handler; return false; }
+bool fj_find_handler(PyCodeObject* code, int32_t unit, FjHandler* handler) {
+  (void)code;
+  (void)unit;
+  (void)handler;
+  return false;
+}
 bool fj_call_layout_callable_first(void) { return false; }
 bool fj_bool_invert_warns(void) { return false; }
 PyCodeObject* fj_frame_code(FjFrame* frame) { (void)frame; return NULL; }
@@ -31,7 +36,12 @@ void fj_frame_set_next(FjFrame* frame, int unit) { (void)frame; (void)unit; }
 void fj_frame_set_executing(FjFrame* frame, int unit) { (void)frame; (void)unit; }
 void fj_frame_link(PyThreadState* thread, FjFrame* frame) { (void)thread; (void)frame; }
 void fj_frame_unlink(PyThreadState* thread, FjFrame* frame) { (void)thread; (void)frame; }
-PyObject* fj_eval_default(PyThreadState* thread, FjFrame* frame, int throwflag) { (void)thread; (void)frame; (void)throwflag; return NULL; }
+PyObject* fj_eval_default(PyThreadState* thread, FjFrame* frame, int throwflag) {
+  (void)thread;
+  (void)frame;
+  (void)throwflag;
+  return NULL;
+}
 PyThreadState* fj_release_gil(void) { return PyEval_SaveThread(); }
 void fj_take_gil(PyThreadState* thread) { PyEval_RestoreThread(thread); }
 bool fj_handles_signals(void) { return false; }
@@ -39,11 +49,25 @@ bool fj_hold_signals(void) { return false; }
 void fj_let_signals(void) {}
 bool fj_holds_signals(void) { return false; }
 bool fj_raise_soon(PyCodeObject* code, PyObject* exception) { (void)code; (void)exception; return false; }
-PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value) { (void)thread; (void)frame; return value; }
-bool fj_frame_must_pass(PyThreadState* thread, FjFrame* frame, int throwflag) { (void)thread; (void)frame; (void)throwflag; return true; }
+PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value) {
+  (void)thread;
+  (void)frame;
+  return value;
+}
+bool fj_frame_must_pass(PyThreadState* thread, FjFrame* frame, int throwflag) {
+  (void)thread;
+  (void)frame;
+  (void)throwflag;
+  return true;
+}
 bool fj_tracing_active(PyThreadState* thread) { (void)thread; return true; }
 bool fj_code_observed(PyThreadState* thread, PyCodeObject* code) { (void)thread; (void)code; return true; }
-PyObject* fj_pass_frame(PyThreadState* thread, FjFrame* frame, int throwflag) { (void)thread; (void)frame; (void)throwflag; return NULL; }
+PyObject* fj_pass_frame(PyThreadState* thread, FjFrame* frame, int throwflag) {
+  (void)thread;
+  (void)frame;
+  (void)throwflag;
+  return NULL;
+}
 bool fj_enter_recursion(PyThreadState* thread) { (void)thread; return false; }
 void fj_leave_recursion(PyThreadState* thread) { (void)thread; }
 void fj_add_traceback(PyThreadState* thread, FjFrame* frame) { (void)thread; (void)frame; }
@@ -62,11 +86,17 @@ FjReach fj_begin_reach(PyThreadState* thread, FjEvalHook evaluator) {
   return (FjReach){NULL, NULL, false};
 }
 void fj_end_reach(PyThreadState* thread, FjReach outer) { (void)thread; (void)outer; }
-PyObject* fj_pass_frame_unhooked(PyThreadState* thread, FjFrame* frame, int throwflag) { (void)thread; (void)frame; (void)throwflag; return NULL; }
+PyObject* fj_pass_frame_unhooked(PyThreadState* thread, FjFrame* frame, int throwflag) {
+  (void)thread;
+  (void)frame;
+  (void)throwflag;
+  return NULL;
+}
 uint64_t fj_dict_version(PyObject* dict) { (void)dict; return 0; }
 const uint64_t* fj_dict_version_word(PyObject* dict) { (void)dict; return NULL; }
 bool fj_has_watchers(void) { return false; }
-bool fj_init_watchers(void (*dict_changed)(PyObject*), void (*type_changed)(PyObject*), void (*function_changed)(PyObject*)) {
+bool fj_init_watchers(void (*dict_changed)(PyObject*), void (*type_changed)(PyObject*),
+                      void (*function_changed)(PyObject*)) {
   (void)dict_changed; (void)type_changed; (void)function_changed;
   return false;
 }
@@ -75,4 +105,7 @@ bool fj_watch_type(PyObject* type) { (void)type; return false; }
 PyObject* fj_instance_dict(PyObject* object) { (void)object; return NULL; }
 PyObject* const* fj_instance_dict_word(PyObject* object) { (void)object; return NULL; }
 PyObject* fj_type_lookup(PyTypeObject* type, PyObject* name) { (void)type; (void)name; return NULL; }
-int fj_get_method(PyObject* object, PyObject* name, PyObject** method) { *method = PyObject_GetAttr(object, name); return 0; }
+int fj_get_method(PyObject* object, PyObject* name, PyObject** method) {
+  *method = PyObject_GetAttr(object, name);
+  return 0;
+}

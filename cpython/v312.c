@@ -98,8 +98,8 @@ static int unit_without_handler(PyCodeObject* code) {
   return unit;
 }
 
-/* The evaluator clears and pops a frame, with functions that are not exported. The plain case is done here; a frame whose
- * frame object lives on, or that is the first of its chunk of the data stack, leaves through the evaluator. */
+/* The evaluator clears and pops a frame, with functions that are not exported. The plain case is done here; a frame
+ * whose frame object lives on, or that is the first of its chunk of the data stack, leaves through the evaluator. */
 PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value) {
   PyObject* error = value == NULL ? fj_take_exception() : NULL;
   while (fj_frame_stack_depth(frame) > 0) Py_XDECREF(fj_frame_pop(frame));
@@ -142,41 +142,6 @@ PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value
   if (error != NULL) fj_restore_exception(error);
   return value;
 }
-
-static bool any_tool(const uint8_t* tools, size_t count) {
-  for (size_t i = 0; i < count; i++)
-    if (tools[i]) return true;
-  return false;
-}
-
-bool fj_tracing_active(PyThreadState* thread) {
-  return thread->c_tracefunc != NULL || thread->c_profilefunc != NULL;
-}
-
-/* A code object whose instrumentation is out of date but holds no tool, as every new one after any tracing in the process,
- * has plain bytecode. */
-bool fj_code_observed(PyThreadState* thread, PyCodeObject* code) {
-  PyInterpreterState* interpreter = thread->interp;
-  if (any_tool(interpreter->monitors.tools, sizeof interpreter->monitors.tools)) return true;
-  _PyCoMonitoringData* data = code->_co_monitoring;
-  return data != NULL && (any_tool(data->local_monitors.tools, sizeof data->local_monitors.tools) ||
-                          any_tool(data->active_monitors.tools, sizeof data->active_monitors.tools));
-}
-
-bool fj_enter_recursion(PyThreadState* thread) {
-  if (thread->py_recursion_remaining <= 1 || thread->c_recursion_remaining <= 1) return false;
-  thread->py_recursion_remaining--;
-  thread->c_recursion_remaining--;
-  return true;
-}
-
-void fj_leave_recursion(PyThreadState* thread) {
-  thread->py_recursion_remaining++;
-  thread->c_recursion_remaining++;
-}
-
-PyObject* fj_take_exception(void) { return PyErr_GetRaisedException(); }
-void fj_restore_exception(PyObject* exception) { PyErr_SetRaisedException(exception); }
 
 int fj_handle_pending(PyThreadState* thread) {
   if (!_Py_atomic_load_relaxed(&thread->interp->ceval.eval_breaker)) return 0;

@@ -29,7 +29,8 @@ static int function_event(PyFunction_WatchEvent event, PyFunctionObject* functio
 
 bool fj_has_watchers(void) { return true; }
 
-bool fj_init_watchers(void (*dict_changed)(PyObject*), void (*type_changed)(PyObject*), void (*function_changed)(PyObject*)) {
+bool fj_init_watchers(void (*dict_changed)(PyObject*), void (*type_changed)(PyObject*),
+                      void (*function_changed)(PyObject*)) {
   on_dict = dict_changed;
   on_type = type_changed;
   on_function = function_changed;
@@ -64,7 +65,8 @@ bool fj_watch_type(PyObject* type) {
 #else
 
 bool fj_has_watchers(void) { return false; }
-bool fj_init_watchers(void (*dict_changed)(PyObject*), void (*type_changed)(PyObject*), void (*function_changed)(PyObject*)) {
+bool fj_init_watchers(void (*dict_changed)(PyObject*), void (*type_changed)(PyObject*),
+                      void (*function_changed)(PyObject*)) {
   (void)dict_changed; (void)type_changed; (void)function_changed;
   return false;
 }

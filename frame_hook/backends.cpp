@@ -1,5 +1,5 @@
-// Chooses the back end, and adapts a Python callable to the Program interface: arrays in, arrays out, results copied into
-// outputs of the layout the graph promises.
+// Chooses the back end, and adapts a Python callable to the Program interface: arrays in, arrays out, results copied
+// into outputs of the layout the graph promises.
 #include "frame_hook/backends.h"
 
 #include <array>
@@ -23,7 +23,8 @@ namespace py = pybind11;
 Ref<> backend_resolver;
 std::array<Ref<>, 3> error_types;
 
-constexpr const char* kAdvice = "\n  try   print(graph) in the back end shows what each result is; backend=\"eager\" runs the same graph";
+constexpr const char* kAdvice =
+    "\n  try   print(graph) in the back end shows what each result is; backend=\"eager\" runs the same graph";
 
 /// str(), "" where it raises.
 std::string shown(PyObject* object) {
@@ -33,8 +34,8 @@ std::string shown(PyObject* object) {
   return bytes ? bytes : "";
 }
 
-/// Python's exception as the cause of a BackendError whose text starts with `what`. What ends a program (KeyboardInterrupt) stays
-/// as it is.
+/// Python's exception as the cause of a BackendError whose text starts with `what`. What ends a program
+/// (KeyboardInterrupt) stays as it is.
 BackendFailure raised_by(const std::string& what) {
   Ref<> cause = Ref<>::steal(fj_take_exception());
   if (!PyObject_IsInstance(cause.get(), PyExc_Exception)) return {std::move(cause)};
@@ -178,7 +179,8 @@ std::uint32_t PythonProgram::run_or_throw(Call& call) const {
   for (std::size_t i = 0; i < graph_->symbols.size(); i++) {
     const auto& definition = graph_->symbols[i].definition;
     if (!definition) continue;
-    const auto value = floor_quotient(definition->dividend.evaluate(call.symbols), definition->divisor.evaluate(call.symbols), definition->remainder);
+    const auto value = floor_quotient(definition->dividend.evaluate(call.symbols),
+                                      definition->divisor.evaluate(call.symbols), definition->remainder);
     if (!value) return kIntegerDivisionByZero;
     call.symbols[i] = *value;
   }
@@ -198,7 +200,8 @@ std::uint32_t PythonProgram::run_or_throw(Call& call) const {
     const Type& type = graph_->type(graph_->outputs[i].value);
     std::vector<std::int64_t> shape, strides(type.shape.size());
     for (const SymDim& size : type.shape) shape.push_back(size.evaluate(call.symbols));
-    evaluate_strides(type.shape, graph_->outputs[i].strides.value_or(contiguous_strides(type.shape)), shape, call.symbols, strides.data());
+    evaluate_strides(type.shape, graph_->outputs[i].strides.value_or(contiguous_strides(type.shape)), shape,
+                     call.symbols, strides.data());
     ArrayRef output = call.host->allocate(int(i), type.dtype, shape, strides);
     if (output.object == nullptr) return kHostFailed;
     made.arrays.push_back(output);
@@ -261,10 +264,12 @@ std::vector<std::string> nvrtc_folders() {
   std::vector<std::string> folders;
   PyObject* path = PySys_GetObject("path");
   for (Py_ssize_t i = 0; path && PyList_Check(path) && i < PyList_GET_SIZE(path); ++i) {
-    const char* entry = PyUnicode_Check(PyList_GET_ITEM(path, i)) ? PyUnicode_AsUTF8(PyList_GET_ITEM(path, i)) : nullptr;
+    const char* entry =
+        PyUnicode_Check(PyList_GET_ITEM(path, i)) ? PyUnicode_AsUTF8(PyList_GET_ITEM(path, i)) : nullptr;
     if (!entry) PyErr_Clear();
     else if (*entry)  // "" is the folder one is in
-      for (const char* below : {"/nvidia/cuda_nvrtc/lib", "/nvidia/cu13/lib", "/torch/lib"}) folders.push_back(entry + std::string(below));
+      for (const char* below : {"/nvidia/cuda_nvrtc/lib", "/nvidia/cu13/lib", "/torch/lib"})
+        folders.push_back(entry + std::string(below));
   }
   folders.push_back("/usr/local/cuda/lib64");  // NVIDIA's toolkit
   return folders;
@@ -307,12 +312,15 @@ struct Cuda {
   }
 };
 
-std::unique_ptr<Program> compile_for_device(const Graph& graph, int device, std::vector<bool> host_inputs, const Options& options) {
+std::unique_ptr<Program> compile_for_device(const Graph& graph, int device, std::vector<bool> host_inputs,
+                                            const Options& options) {
   CudaOptions cuda;
   cuda.device = Cuda::get().device(device).device;
   FJ_CHECK(cuda.device, "an array of a device without a driver is not traced");
   const cuda::Nvrtc& compiler = *Cuda::get().compiler;
-  cuda.compile = [&compiler](std::string_view source, int architecture) { return compiler.compile(source, architecture); };
+  cuda.compile = [&compiler](std::string_view source, int architecture) {
+    return compiler.compile(source, architecture);
+  };
   cuda.compiler = "NVRTC " + compiler.version();
   cuda.cache_folder = cache_folder(options);
   cuda.cache_bytes = options.cache_bytes;
@@ -328,11 +336,14 @@ std::unique_ptr<Program> compile_for_device(const Graph& graph, int device, std:
 
 }  // namespace
 
-bool is_builtin_backend(std::string_view name) { return name == "auto" || name == "llvm" || name == "cuda" || name == "reference"; }
+bool is_builtin_backend(std::string_view name) {
+  return name == "auto" || name == "llvm" || name == "cuda" || name == "reference";
+}
 
 std::string device_refusal(int device, const Options& options, bool own_backend) {
   const bool takes_devices = !own_backend && (options.backend == "auto" || options.backend == "cuda");
-  if (device == kHost) return !own_backend && options.backend == "cuda" ? "the back end cuda works on CUDA devices" : "";
+  if (device == kHost)
+    return !own_backend && options.backend == "cuda" ? "the back end cuda works on CUDA devices" : "";
   if (!takes_devices) return "the back end " + options.backend + " works on the CPU";
   return Cuda::get().device(device).missing;
 }
@@ -341,7 +352,8 @@ std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues
                                        PyObject* callable, std::size_t& code_bytes) {
   Ref<> resolved;
   if (callable == nullptr && !is_builtin_backend(options.backend)) {
-    if (backend_resolver) resolved = Ref<>::steal(PyObject_CallFunction(backend_resolver.get(), "s", options.backend.c_str()));
+    if (backend_resolver)
+      resolved = Ref<>::steal(PyObject_CallFunction(backend_resolver.get(), "s", options.backend.c_str()));
     if (!resolved) throw BackendFailure{Ref<>::steal(fj_take_exception())};
     callable = resolved.get();
   }
@@ -352,11 +364,14 @@ std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues
   compile.code_bytes = &code_bytes;
   compile.float_conditions = segment.collects != 0;
   compile.dump_ir = log_enabled(Artifact::code, segment.graph->name);
-  compile.tier = options.tier == "quick" ? TierChoice::Quick : options.tier == "optimised" ? TierChoice::Optimised : TierChoice::Auto;
+  compile.tier = options.tier == "quick"       ? TierChoice::Quick
+                 : options.tier == "optimised" ? TierChoice::Optimised
+                                               : TierChoice::Auto;
   compile.cache_folder = cache_folder(options);
   compile.cache_bytes = options.cache_bytes;
   return without_gil([&] {
-    return options.backend == "reference" ? compile_reference(*segment.graph, compile) : compile_llvm(*segment.graph, compile);
+    return options.backend == "reference" ? compile_reference(*segment.graph, compile)
+                                          : compile_llvm(*segment.graph, compile);
   });
 }
 
@@ -366,7 +381,9 @@ std::unique_ptr<Program> compile_backward(const Graph& graph, int device, const 
   CompileOptions compile;
   compile.threads = int(options.threads);
   compile.code_bytes = &code_bytes;
-  return without_gil([&] { return options.backend == "reference" ? compile_reference(graph, compile) : compile_llvm(graph, compile); });
+  return without_gil([&] {
+    return options.backend == "reference" ? compile_reference(graph, compile) : compile_llvm(graph, compile);
+  });
 }
 
 void set_backend_resolver(Ref<> resolver) { backend_resolver = std::move(resolver); }

@@ -26,11 +26,12 @@ struct NoProgram : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Why the back end takes no arrays of a device, or of the host; "": it does. The first time it is asked of a device its driver is opened.
+/// Why the back end takes no arrays of a device, or of the host; "": it does. The first time it is asked of a device
+/// its driver is opened.
 std::string device_refusal(int device, const Options& options, bool own_backend);
 
-/// `callable`: the user's back end, or null: the one `options.backend` names. `values` are those the segment was traced on:
-/// a user's back end gets them as examples. `code_bytes`: the machine code's memory is added. Throws InternalError,
+/// `callable`: the user's back end, or null: the one `options.backend` names. `values` are those the segment was traced
+/// on: a user's back end gets them as examples. `code_bytes`: the machine code's memory is added. Throws InternalError,
 /// NoProgram or BackendFailure.
 std::unique_ptr<Program> compile_graph(const Segment& segment, const FrameValues& values, const Options& options,
                                        PyObject* callable, std::size_t& code_bytes);

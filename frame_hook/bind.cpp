@@ -21,7 +21,8 @@ bool BoundArguments::bind_keyword(PyCodeObject* code, PyObject* name, PyObject* 
   return keywords_ && PyDict_SetItem(keywords_.get(), name, value) == 0;
 }
 
-bool BoundArguments::bind(PyFunctionObject* function, PyObject* const* args, Py_ssize_t count, PyObject* keyword_names) {
+bool BoundArguments::bind(PyFunctionObject* function, PyObject* const* args, Py_ssize_t count,
+                          PyObject* keyword_names) {
   auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
   size_ = std::size_t(code->co_nlocalsplus);
   if (size_ <= kInline) {
@@ -33,7 +34,9 @@ bool BoundArguments::bind(PyFunctionObject* function, PyObject* const* args, Py_
   }
   const Py_ssize_t positional = code->co_argcount, keyword_only = code->co_kwonlyargcount;
   std::copy_n(args, std::min(count, positional), slots_);
-  if (count == positional && keyword_only == 0 && keyword_names == nullptr && !(code->co_flags & (CO_VARARGS | CO_VARKEYWORDS))) [[likely]] return true;
+  if (count == positional && keyword_only == 0 && keyword_names == nullptr &&
+      !(code->co_flags & (CO_VARARGS | CO_VARKEYWORDS))) [[likely]]
+    return true;
   if (code->co_flags & CO_VARARGS) {
     rest_ = Ref<>::steal(PyTuple_New(std::max<Py_ssize_t>(0, count - positional)));
     if (!rest_) return PyErr_Clear(), false;

@@ -43,8 +43,8 @@ Bounds bounds_of_thread() {
   pthread_attr_destroy(&attributes);
 #endif
   if (low == 0 || size == 0) return {};
-  // What CPython's own deepest C code and a handler of the RecursionError need; what a compilation takes: 64 to 96 KiB were too little
-  // for 60 nodes, and a thread whose whole stack is smaller compiles nothing.
+  // What CPython's own deepest C code and a handler of the RecursionError need; what a compilation takes: 64 to 96 KiB
+  // were too little for 60 nodes, and a thread whose whole stack is smaller compiles nothing.
   const std::size_t reserve = kFrames * std::min<std::size_t>(size / 8, 192 << 10);
   const std::size_t compilation = kFrames * std::clamp<std::size_t>(size / 4, 256 << 10, 1 << 20);
   return {low, low + reserve, low + compilation};
@@ -60,7 +60,9 @@ CStack c_stack() {
   const auto address = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
 #endif
   // A fiber's stack lies elsewhere: nothing is known of it.
-  return address >= bounds.short_of || address < bounds.low ? CStack::Ample : address >= bounds.full ? CStack::Short : CStack::Full;
+  return address >= bounds.short_of || address < bounds.low ? CStack::Ample
+         : address >= bounds.full                           ? CStack::Short
+                                                            : CStack::Full;
 }
 
 }  // namespace fj

@@ -1,7 +1,7 @@
 /// How much of this thread's C stack is left.
 ///
-/// A call of a compiled function is a call of C code, so functions that call each other through it use the C stack, which CPython bounds
-/// by counting: generously, for frames smaller than compiled code's. Here it is measured.
+/// A call of a compiled function is a call of C code, so functions that call each other through it use the C stack,
+/// which CPython bounds by counting: generously, for frames smaller than compiled code's. Here it is measured.
 #pragma once
 
 namespace fj {

@@ -24,7 +24,8 @@ std::span<const std::shared_ptr<const Segment>> segments_of(const std::unique_pt
 }  // namespace
 
 std::vector<std::shared_ptr<const void>>& Running::dropped() {
-  static auto* dropped = new std::vector<std::shared_ptr<const void>>;  // never destroyed: the process may end in a call
+  static auto* dropped =
+      new std::vector<std::shared_ptr<const void>>;  // never destroyed: the process may end in a call
   return *dropped;
 }
 
@@ -55,14 +56,16 @@ void CodeCache::judge_again(std::int64_t magnitude) {
 }
 
 std::shared_ptr<const Segment> CodeCache::find(int instruction, const FrameValues& values, GuardBindings& bindings,
-                                               const std::vector<bool>& decisions, const std::vector<std::shared_ptr<const Segment>>& failed) {
+                                               const std::vector<bool>& decisions,
+                                               const std::vector<std::shared_ptr<const Segment>>& failed) {
   auto& segments = place(instruction).segments;
   for (std::size_t i = 0; i < segments.size(); i++) {
     bindings.owned.clear();
     if (!segments[i]->follows(decisions)) continue;
     if (std::find(failed.begin(), failed.end(), segments[i]) != failed.end()) continue;
     if (!segments[i]->guards->holds(values, bindings)) continue;
-    if (i != 0) std::rotate(segments.begin(), segments.begin() + std::ptrdiff_t(i), segments.begin() + std::ptrdiff_t(i) + 1);
+    if (i != 0)
+      std::rotate(segments.begin(), segments.begin() + std::ptrdiff_t(i), segments.begin() + std::ptrdiff_t(i) + 1);
     note_use(*segments.front());
     return segments.front();
   }
@@ -106,7 +109,8 @@ void CodeCache::make_room(std::uint64_t limit, const Segment* keep) {
     for (const auto& place : cache->places_)
       for (const auto& segment : segments_of(place))
         if (segment.get() != keep) candidates.push_back({segment->last_used, place.get(), segment});
-  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) { return a.last_used < b.last_used; });
+  std::sort(candidates.begin(), candidates.end(),
+            [](const Candidate& a, const Candidate& b) { return a.last_used < b.last_used; });
   // A tenth more than needed, so that not every further segment walks all caches.
   const std::uint64_t wanted = limit - limit / 10;
   std::vector<std::shared_ptr<const Segment>> gone;
@@ -133,7 +137,8 @@ int CodeCache::traverse(visitproc visit, void* arg) const {
       }
       for (const auto& source : segment->guards->sources().all()) Py_VISIT(source->key.get());
       for (const RecipeStep& step : segment->recipe.steps) Py_VISIT(step.object.get());
-      // Its derivative has the same table, and a result's grad_fn the derivative: what others hold too is not this function's alone.
+      // Its derivative has the same table, and a result's grad_fn the derivative: what others hold too is not this
+      // function's alone.
       const long owners = 1 + (segment->derivative && segment->derivative.use_count() == 1);
       for (std::size_t i = 0; segment->externs.use_count() == owners && i < segment->externs->size(); ++i) {
         const ExternCall& call = (*segment->externs)[std::int64_t(i)];
@@ -146,7 +151,8 @@ int CodeCache::traverse(visitproc visit, void* arg) const {
 
 void CodeCache::forget(int instruction, const Segment* segment) {
   auto& segments = place(instruction).segments;
-  const auto found = std::find_if(segments.begin(), segments.end(), [&](const auto& known) { return known.get() == segment; });
+  const auto found =
+      std::find_if(segments.begin(), segments.end(), [&](const auto& known) { return known.get() == segment; });
   if (found == segments.end()) return;
   retired_.push_back(std::move(*found));
   segments.erase(found);

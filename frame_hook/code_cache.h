@@ -1,8 +1,9 @@
 /// The compiled segments of one function under one set of options.
 ///
-/// Places are instructions; each holds the few segments that start there, most recently used first. Everything here happens
-/// with the GIL held: guards run no Python code, so a search is never interrupted, and whoever found a segment keeps it
-/// alive while it runs, by a reference or by Running. Publishing after a compilation (which releases the GIL) adds to what others have added meanwhile.
+/// Places are instructions; each holds the few segments that start there, most recently used first. Everything here
+/// happens with the GIL held: guards run no Python code, so a search is never interrupted, and whoever found a segment
+/// keeps it alive while it runs, by a reference or by Running. Publishing after a compilation (which releases the GIL)
+/// adds to what others have added meanwhile.
 #pragma once
 
 #include <Python.h>
@@ -21,8 +22,8 @@
 
 namespace fj {
 
-/// While one exists, caches that are dropped stay: whoever runs a compiled piece holds no reference to it of its own, which
-/// would cost an atomic operation or two per call. Made and destroyed with the GIL held.
+/// While one exists, caches that are dropped stay: whoever runs a compiled piece holds no reference to it of its own,
+/// which would cost an atomic operation or two per call. Made and destroyed with the GIL held.
 class Running {
  public:
   Running() { ++count(); }
@@ -78,7 +79,8 @@ class CodeCache {
   /// What a run of the function has found out about its loops.
   struct Judgement {
     bool made = false;
-    bool cpythons = false;       // all of the function runs in CPython: what its other pieces save is less than what they cost
+    bool cpythons =
+        false;       // all of the function runs in CPython: what its other pieces save is less than what they cost
     std::int64_t magnitude = 0;  // of what the function was given
   };
   Judgement judgement;
@@ -88,7 +90,8 @@ class CodeCache {
   /// A segment of this place whose guards hold, moved to the front; `bindings` are its.
   /// `decisions`: the first ones of a followed segment, which is none of `failed`.
   std::shared_ptr<const Segment> find(int instruction, const FrameValues& values, GuardBindings& bindings,
-                                      const std::vector<bool>& decisions, const std::vector<std::shared_ptr<const Segment>>& failed);
+                                      const std::vector<bool>& decisions,
+                                      const std::vector<std::shared_ptr<const Segment>>& failed);
   Place& place(int instruction) {
     auto& place = places_[std::size_t(instruction)];
     if (!place) [[unlikely]] place = std::make_unique<Place>();
@@ -113,8 +116,9 @@ class CodeCache {
   PyCodeObject* code() const { return code_.get(); }
   const Options& options() const { return options_; }
 
-  /// For Python's garbage collector: the objects that the segments hold, each as often as it is held. A class that a guard
-  /// names may have the compiled function among its attributes. What parts of a segment share with each other is left out.
+  /// For Python's garbage collector: the objects that the segments hold, each as often as it is held. A class that a
+  /// guard names may have the compiled function among its attributes. What parts of a segment share with each other is
+  /// left out.
   int traverse(visitproc visit, void* arg) const;
 
   /// Operations of a piece that can be compiled within the budget, as far as that has been found out; the next piece is

@@ -14,8 +14,8 @@ constexpr std::int64_t kComparedBytes = std::int64_t{64} << 20;
 constexpr std::size_t kComparedNodes = 32;
 constexpr std::size_t kComparedUpdates = 1024;
 
-/// Whether its results are the library's to the last bit (docs/numerics.md): a call that is run eagerly now and then must not be noticed.
-/// `numpy`: NumPy's, which adds into an array in the order of the indices, as we do.
+/// Whether its results are the library's to the last bit (docs/numerics.md): a call that is run eagerly now and then
+/// must not be noticed. `numpy`: NumPy's, which adds into an array in the order of the indices, as we do.
 bool is_exact(const Graph& graph, const Node& node, bool numpy) {
   const bool floats = std::any_of(node.results.begin(), node.results.end(), [&](ValueId result) {
     return is_float(graph.type(result).dtype) || is_complex(graph.type(result).dtype);
@@ -24,11 +24,13 @@ bool is_exact(const Graph& graph, const Node& node, bool numpy) {
   // torch's powers of halves are rounded once, and its roots not always to the nearest.
   if (is_half(graph.type(node.results[0]).dtype)) return false;
   if (node.op == Op::scatter_add) return numpy;
-  const bool complex_arithmetic = is_complex(graph.type(node.results[0]).dtype) && row(node.op).lowering == Lowering::Pointwise;
+  const bool complex_arithmetic =
+      is_complex(graph.type(node.results[0]).dtype) && row(node.op).lowering == Lowering::Pointwise;
   return row(node.op).accuracy == Accuracy::Exact && !complex_arithmetic;
 }
 
-/// By node: it makes new contents of an input of which a part is written, for which eager has no array. Views alone are no write.
+/// By node: it makes new contents of an input of which a part is written, for which eager has no array. Views alone are
+/// no write.
 std::vector<bool> updates_of_inputs(const Segment& segment) {
   const Graph& graph = *segment.graph;
   std::vector<int> node_of(graph.value_count(), -1);
@@ -66,9 +68,13 @@ std::vector<bool> updates_of_inputs(const Segment& segment) {
 }  // namespace
 
 bool may_be_slower(const Segment& segment, const Options& options, bool own_backend) {
-  if (!options.retire || options.follow || own_backend || options.backend == "reference" || !is_builtin_backend(options.backend)) return false;
+  if (!options.retire || options.follow || own_backend || options.backend == "reference" ||
+      !is_builtin_backend(options.backend))
+    return false;
   // What runs on a device takes no time of the caller's that could be compared.
-  if (!segment.covers_function || segment.device != kHost || segment.derivative || segment.eager_gradient || segment.asked_compiling || !segment.conditions.empty()) return false;
+  if (!segment.covers_function || segment.device != kHost || segment.derivative || segment.eager_gradient ||
+      segment.asked_compiling || !segment.conditions.empty())
+    return false;
   if (!segment.program || segment.graph->nodes.size() > kComparedUpdates) return false;
   const std::vector<bool> updates = updates_of_inputs(segment);
   const bool writes_parts = std::find(updates.begin(), updates.end(), true) != updates.end();
@@ -80,15 +86,19 @@ bool may_be_slower(const Segment& segment, const Options& options, bool own_back
     std::int64_t elements = 1;
     for (const SymDim& size : type.shape)
       if (!size.is_constant() || __builtin_mul_overflow(elements, size.value(), &elements)) return false;
-    return elements <= kComparedBytes && (bytes += elements * std::int64_t(size_in_bytes(type.dtype))) <= kComparedBytes;
+    return elements <= kComparedBytes &&
+           (bytes += elements * std::int64_t(size_in_bytes(type.dtype))) <= kComparedBytes;
   };
   for (const Input& input : segment.graph->inputs)
     if (!fits(input.value)) return false;
   const std::vector<Guard>& guards = segment.guards->all();
-  const bool numpy = std::none_of(guards.begin(), guards.end(), [](const Guard& guard) { return guard.kind == GuardKind::TorchModes; });
+  const bool numpy = std::none_of(guards.begin(), guards.end(),
+                                  [](const Guard& guard) { return guard.kind == GuardKind::TorchModes; });
   for (std::size_t n = 0; n < segment.graph->nodes.size(); ++n) {
     const Node& node = segment.graph->nodes[n];
-    if (!is_exact(*segment.graph, node, numpy) || (!updates[n] && !std::all_of(node.results.begin(), node.results.end(), fits))) return false;
+    if (!is_exact(*segment.graph, node, numpy) ||
+        (!updates[n] && !std::all_of(node.results.begin(), node.results.end(), fits)))
+      return false;
   }
   return true;
 }

@@ -10,8 +10,9 @@
 
 namespace fj {
 
-/// Whether CPython may be faster than the segment, and both do the same: it is the whole call, of which backward is no part; a function
-/// that asks whether it is compiled, or follows branches, has no other way to run. Sizes are constants: of two calls one may be tiny, one large.
+/// Whether CPython may be faster than the segment, and both do the same: it is the whole call, of which backward is no
+/// part; a function that asks whether it is compiled, or follows branches, has no other way to run. Sizes are
+/// constants: of two calls one may be tiny, one large.
 bool may_be_slower(const Segment& segment, const Options& options, bool own_backend);
 
 /// One call of a segment that has an EagerRace.

@@ -23,17 +23,22 @@ namespace {
 void generalise(Generalisations& target, const std::vector<GuardSet::Failure>& failures) {
   // A question that has been answered otherwise leaves what it is about as general as it is.
   auto is_answer = [](const Guard& guard) {
-    return guard.source->kind == SourceKind::Result && (guard.kind == GuardKind::Equals || guard.kind == GuardKind::TypeIs);
+    return guard.source->kind == SourceKind::Result &&
+           (guard.kind == GuardKind::Equals || guard.kind == GuardKind::TypeIs);
   };
   auto is_plain_value = [](const Guard& guard) {
     PyObject* object = guard.object.get();
-    if (guard.kind == GuardKind::Equals) return object && (PyLong_CheckExact(object) || PyFloat_Check(object) || PyUnicode_CheckExact(object));
-    return guard.kind == GuardKind::Identity && object && numpy_scalar_dtype(object);  // one object of many that may be equal
+    if (guard.kind == GuardKind::Equals)
+      return object && (PyLong_CheckExact(object) || PyFloat_Check(object) || PyUnicode_CheckExact(object));
+    return guard.kind == GuardKind::Identity && object &&
+           numpy_scalar_dtype(object);  // one object of many that may be equal
   };
   for (const auto& failure : failures) {
     if (failure.guard == nullptr || failure.guard->source == nullptr) return;
     const bool sizes = failure.guard->kind == GuardKind::Array && !failure.axes.empty();
-    if (!sizes && !is_plain_value(*failure.guard) && !is_answer(*failure.guard) && failure.guard->kind != GuardKind::Length) return;
+    if (!sizes && !is_plain_value(*failure.guard) && !is_answer(*failure.guard) &&
+        failure.guard->kind != GuardKind::Length)
+      return;
   }
   for (const auto& failure : failures) {
     const std::string source = failure.guard->source->text();
@@ -49,7 +54,8 @@ void note_miss(CodeCache::Place& place, const GuardSet::Failure& failure) {
   const std::string leaf = failure.guard && failure.guard->source ? failure.guard->source->text()
                            : failure.guard                        ? failure.guard->text()
                                                                   : failure.expected;
-  auto known = std::find_if(place.misses.begin(), place.misses.end(), [&](const auto& miss) { return miss.leaf == leaf; });
+  auto known =
+      std::find_if(place.misses.begin(), place.misses.end(), [&](const auto& miss) { return miss.leaf == leaf; });
   if (known == place.misses.end()) {
     place.misses.push_back({leaf, failure.guard ? failure.guard->location : "", {}, 0});
     known = place.misses.end() - 1;
@@ -103,8 +109,10 @@ bool refuse_break(const Segment& segment, bool followed) {
 /// A piece of so few operations is not cut any further.
 constexpr int kFewestNodes = 8;
 
-/// One try to make the piece that `request` asks for. `nodes`: how many operations it has, once that is known. Throws OverBudget.
-Compiled compile_request(FunctionState& state, CodeCache& cache, const TraceRequest& request, PyObject* callable, int& nodes) {
+/// One try to make the piece that `request` asks for. `nodes`: how many operations it has, once that is known. Throws
+/// OverBudget.
+Compiled compile_request(FunctionState& state, CodeCache& cache, const TraceRequest& request, PyObject* callable,
+                         int& nodes) {
   const Options& options = cache.options();
   const int instruction = request.start_instruction;
   const FrameValues& values = request.values;
@@ -117,12 +125,15 @@ Compiled compile_request(FunctionState& state, CodeCache& cache, const TraceRequ
   }
   Segment& segment = *traced.segment;
   if (segment.graph) nodes = int(segment.graph->nodes.size());
-  if (options.follow && (segment.exit.reason == BreakReason::Raise || segment.exit.reason == BreakReason::ErrorWhileTracing)) return {};
+  if (options.follow &&
+      (segment.exit.reason == BreakReason::Raise || segment.exit.reason == BreakReason::ErrorWhileTracing))
+    return {};
   const bool whole = segment.exit.kind == Exit::Kind::Return || needs_no_graph(segment);
   if ((options.fullgraph || options.follow) && !whole) return {nullptr, refuse_break(segment, options.follow)};
   if (options.follow && segment.eager_gradient) {
     segment.exit.reason = BreakReason::Gradient;
-    segment.exit.detail = "a tensor that requires a gradient reaches the result, whose derivative has no rule; detach() it";
+    segment.exit.detail =
+        "a tensor that requires a gradient reaches the result, whose derivative has no rule; detach() it";
     return {nullptr, refuse_break(segment, true)};
   }
   std::size_t code_bytes = 0;
@@ -151,8 +162,8 @@ bool needs_no_graph(const Segment& segment) {
   return segment.exit.kind == Exit::Kind::Handover && segment.exit.reason == BreakReason{};
 }
 
-Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values, int instruction,
-                         const std::vector<bool>& decisions) {
+Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values,
+                         int instruction, const std::vector<bool>& decisions) {
   CodeCache::Place& place = cache.place(instruction);
   const Options& options = cache.options();
   if (place.exhausted || cache.compiling) return {};
@@ -218,7 +229,8 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
       } catch (const OverBudget&) {
         cache.bearable_nodes = std::max(std::min(nodes, request.node_limit) / 4, kFewestNodes);
         if (request.node_limit <= kFewestNodes)
-          throw NoProgram{"compiling it takes more than " + std::to_string(options.work_limit) + " steps (the option work_limit)"};
+          throw NoProgram{"compiling it takes more than " + std::to_string(options.work_limit) +
+                          " steps (the option work_limit)"};
       }
     }
   } catch (const BackendFailure& failure) {
@@ -229,7 +241,8 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     place.exhausted = true;
     state.events->fallback(state.name, refused.what());
     if (!options.fullgraph && !options.follow) return {};
-    PyErr_Format(error_type(ErrorKind::GraphBreak), "framejit: `%s` has no program: %s", state.name.c_str(), refused.what());
+    PyErr_Format(error_type(ErrorKind::GraphBreak), "framejit: `%s` has no program: %s", state.name.c_str(),
+                 refused.what());
     return {nullptr, true};
   } catch (const std::bad_alloc&) {
     PyErr_Clear();

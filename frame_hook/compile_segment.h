@@ -14,8 +14,8 @@ struct Compiled {
 };
 
 /// Traces and compiles the piece that starts at `instruction`. Its frame is large: recursion must not go through it.
-Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values, int instruction,
-                         const std::vector<bool>& decisions);
+Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values,
+                         int instruction, const std::vector<bool>& decisions);
 
 /// Whether the function was traced to its end and computes no array: CPython runs it, which is no break.
 bool needs_no_graph(const Segment& segment);

@@ -34,7 +34,8 @@ PyObject* call(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObje
   // The object may be dropped by what it calls.
   Ref<> alive = Ref<>::borrow(self);
   CompiledFunction* compiled = self_of(self);
-  return call_compiled(*compiled->state, reinterpret_cast<PyFunctionObject*>(compiled->function), args, nargsf, kwnames);
+  return call_compiled(*compiled->state, reinterpret_cast<PyFunctionObject*>(compiled->function), args, nargsf,
+                       kwnames);
 }
 
 PyObject* bind_method(PyObject* self, PyObject* object, PyObject*) {
@@ -75,8 +76,9 @@ void deallocate(PyObject* self) {
   Py_DECREF(own_type);
 }
 
-/// Own attributes first, then the function's: f.__code__, f.__defaults__, whatever the user has put there. The module is
-/// the function's too, but not by a descriptor: the type has one of its own, a name, which `help(framejit)` sorts by.
+/// Own attributes first, then the function's: f.__code__, f.__defaults__, whatever the user has put there. The module
+/// is the function's too, but not by a descriptor: the type has one of its own, a name, which `help(framejit)` sorts
+/// by.
 PyObject* get_attribute(PyObject* self, PyObject* name) {
   if (PyUnicode_CompareWithASCIIString(name, "__module__") == 0) return PyObject_GetAttr(self_of(self)->function, name);
   PyObject* own = PyObject_GenericGetAttr(self, name);
@@ -96,9 +98,9 @@ PyObject* get_forwarded(PyObject* self, void* name) {
   return PyObject_GetAttrString(self_of(self)->function, static_cast<const char*>(name));
 }
 
-/// A function's class, as bound methods say they are methods: inspect, torch.fx, torch.jit and torch.compile look into nothing
-/// else. cloudpickle would write such a function down by its code, uncompiled; where it asks, the class is the object's own,
-/// whose __reduce__ it then calls.
+/// A function's class, as bound methods say they are methods: inspect, torch.fx, torch.jit and torch.compile look into
+/// nothing else. cloudpickle would write such a function down by its code, uncompiled; where it asks, the class is the
+/// object's own, whose __reduce__ it then calls.
 PyObject* get_class(PyObject* self, void*) {
   PyObject* globals = PyEval_GetGlobals();
   PyObject* asks = globals != nullptr ? PyDict_GetItemString(globals, "__name__") : nullptr;
@@ -177,8 +179,8 @@ PyTypeObject* compiled_function_type() {
       {Py_tp_members, members},                    {0, nullptr},
   };
   PyType_Spec spec = {"framejit.CompiledFunction", sizeof(CompiledFunction), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR |
-                          Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+                          Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_DISALLOW_INSTANTIATION,
                       slots};
   return type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
 }

@@ -1,5 +1,5 @@
-/// framejit.CompiledFunction: what `framejit.compile` returns for a function. Calls go through call_compiled; everything else
-/// (name, signature, attributes, being a method, pickling) is the wrapped function's.
+/// framejit.CompiledFunction: what `framejit.compile` returns for a function. Calls go through call_compiled;
+/// everything else (name, signature, attributes, being a method, pickling) is the wrapped function's.
 #pragma once
 
 #include <Python.h>

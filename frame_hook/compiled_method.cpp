@@ -1,5 +1,5 @@
-// A bound method as CPython's own, in all but `using`, which its function would answer without the object. `object.f(x)`
-// never makes one: compiled functions are method descriptors.
+// A bound method as CPython's own, in all but `using`, which its function would answer without the object.
+// `object.f(x)` never makes one: compiled functions are method descriptors.
 #include "frame_hook/compiled_method.h"
 
 #include <structmember.h>
@@ -24,7 +24,8 @@ CompiledMethod* method_of(PyObject* object) { return reinterpret_cast<CompiledMe
 PyObject* call(PyObject* object, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
   CompiledMethod* method = method_of(object);
   Ref<> function = Ref<>::borrow(method->function), self = Ref<>::borrow(method->self);
-  const std::size_t count = std::size_t(PyVectorcall_NARGS(nargsf)) + std::size_t(kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
+  const std::size_t count =
+      std::size_t(PyVectorcall_NARGS(nargsf)) + std::size_t(kwnames != nullptr ? PyTuple_GET_SIZE(kwnames) : 0);
   if (nargsf & PY_VECTORCALL_ARGUMENTS_OFFSET) {
     // The entry before the arguments is ours to use for the time of the call.
     PyObject** place = const_cast<PyObject**>(args) - 1;
@@ -87,7 +88,8 @@ PyObject* using_options(PyObject* object, PyObject* args, PyObject* keywords) {
 
 PyObject* reduce(PyObject* object, PyObject*) {
   Ref<> package = Ref<>::steal(PyImport_ImportModule("framejit"));
-  return package ? PyObject_CallMethod(package.get(), "_reduce_method", "OO", method_of(object)->function, method_of(object)->self)
+  return package ? PyObject_CallMethod(package.get(), "_reduce_method", "OO", method_of(object)->function,
+                                       method_of(object)->self)
                  : nullptr;
 }
 
@@ -96,7 +98,8 @@ PyObject* copy(PyObject* object, PyObject*) { return Py_NewRef(object); }
 
 PyObject* deepcopy(PyObject* object, PyObject* memo) {
   Ref<> module = Ref<>::steal(PyImport_ImportModule("copy"));
-  Ref<> self = module ? Ref<>::steal(PyObject_CallMethod(module.get(), "deepcopy", "OO", method_of(object)->self, memo)) : Ref<>();
+  Ref<> self = module ? Ref<>::steal(PyObject_CallMethod(module.get(), "deepcopy", "OO", method_of(object)->self, memo))
+                      : Ref<>();
   return self ? new_compiled_method(method_of(object)->function, self.get()) : nullptr;
 }
 
@@ -148,9 +151,9 @@ PyTypeObject* method_type() {
       {Py_tp_repr, slot(represent)},         {Py_tp_methods, methods},          {Py_tp_getset, getters},
       {Py_tp_members, members},              {0, nullptr},
   };
-  PyType_Spec spec = {"framejit.CompiledMethod", sizeof(CompiledMethod), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                      slots};
+  PyType_Spec spec = {
+      "framejit.CompiledMethod", sizeof(CompiledMethod), 0,
+      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
   return type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
 }
 

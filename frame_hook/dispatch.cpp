@@ -108,7 +108,8 @@ bool only_hands_over(const Segment& segment) {
 /// CPython raises `exception` soon: where it stands when it goes on, so that handlers and `finally` around that run.
 /// False: it is set, and ends the call, since what follows branches has no other way to run.
 bool raises_soon(const Options& options, const FrameValues& values, Ref<> exception) {
-  if (!options.follow && fj_raise_soon(reinterpret_cast<PyCodeObject*>(values.function->func_code), exception.get())) return true;
+  if (!options.follow && fj_raise_soon(reinterpret_cast<PyCodeObject*>(values.function->func_code), exception.get()))
+    return true;
   fj_restore_exception(exception.release());
   return false;
 }
@@ -120,8 +121,8 @@ SegmentStatus look_for_signals(const Options& options, const FrameValues& values
 }
 
 /// Runs a segment whose guards hold. Never throws; an error is set with Raised only.
-SegmentStatus run_segment(FunctionState& state, const Options& options, const Segment& segment, const FrameValues& values,
-                          const GuardBindings& bindings, FrameUpdate& update) {
+SegmentStatus run_segment(FunctionState& state, const Options& options, const Segment& segment,
+                          const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) {
   if (segment.eager_gradient) {
     state.events->fallback(state.name, "the result needs a gradient: the call runs operation by operation");
     return SegmentStatus::Eager;
@@ -135,8 +136,10 @@ SegmentStatus run_segment(FunctionState& state, const Options& options, const Se
       }
       return status;
     }
-    if (status == SegmentStatus::Raised || status == SegmentStatus::Retrace || status == SegmentStatus::OtherPath) return status;
-    if (update.interrupt) return raises_soon(options, values, update.interrupt) ? SegmentStatus::Eager : SegmentStatus::Raised;
+    if (status == SegmentStatus::Raised || status == SegmentStatus::Retrace || status == SegmentStatus::OtherPath)
+      return status;
+    if (update.interrupt)
+      return raises_soon(options, values, update.interrupt) ? SegmentStatus::Eager : SegmentStatus::Raised;
     PyErr_Clear();
     if (options.follow) fallback_reason = update.reason;
     state.events->fallback(state.name, update.reason.empty() ? "a compiled piece could not finish" : update.reason);
@@ -149,8 +152,9 @@ SegmentStatus run_segment(FunctionState& state, const Options& options, const Se
   return SegmentStatus::Eager;
 }
 
-/// The branches on data that one call has met. Two graphs may compute one condition with other last bits and send the call to
-/// each other: where it comes back to decisions it has had, they are settled, and the graph for them is what runs.
+/// The branches on data that one call has met. Two graphs may compute one condition with other last bits and send the
+/// call to each other: where it comes back to decisions it has had, they are settled, and the graph for them is what
+/// runs.
 struct Decisions {
   std::vector<bool> known;
   std::size_t settled = 0;
@@ -173,7 +177,8 @@ void update_frame(FjFrame* frame, FrameUpdate& update) {
   for (int i = 0; i < slots; i++)
     old.push_back(Ref<>::steal(std::exchange(locals[i], update.slots[std::size_t(i)].release())));
   while (fj_frame_stack_depth(frame) > 0) old.push_back(Ref<>::steal(fj_frame_pop(frame)));
-  for (std::size_t i = std::size_t(slots); i < update.slots.size(); i++) fj_frame_push(frame, update.slots[i].release());
+  for (std::size_t i = std::size_t(slots); i < update.slots.size(); i++)
+    fj_frame_push(frame, update.slots[i].release());
   update.slots.clear();
 }
 
@@ -181,37 +186,45 @@ void update_frame(FjFrame* frame, FrameUpdate& update) {
 constexpr int kMaximumRetraces = 64;
 
 Step execute_break(FunctionState& state, PyThreadState* thread, FjFrame* frame, const FjCode& code, int instruction) {
-  if (fj_opcode_rows[code.instrs[instruction].opcode].python == FJ_PYTHON_Quiet) return execute(thread, frame, code, instruction);
+  if (fj_opcode_rows[code.instrs[instruction].opcode].python == FJ_PYTHON_Quiet)
+    return execute(thread, frame, code, instruction);
   const ReachScope reach(thread, state.reached.get());
   return execute(thread, frame, code, instruction);
 }
 
 /// The rest of the frame, its calls looked at as those of a break.
-PyObject* hand_over_reaching(FunctionState& state, PyThreadState* thread, FjFrame* frame, const FjCode& code, int instruction) {
+PyObject* hand_over_reaching(FunctionState& state, PyThreadState* thread, FjFrame* frame, const FjCode& code,
+                             int instruction) {
   const ReachScope reach(thread, state.reached.get());
   return hand_over(thread, frame, code, instruction);
 }
 
-/// Whether loops may be CPython's: what follows branches or breaks nowhere has no other way to run, and a back end of the user's is
-/// asked for whatever it costs.
+/// Whether loops may be CPython's: what follows branches or breaks nowhere has no other way to run, and a back end of
+/// the user's is asked for whatever it costs.
 bool judges_loops(const FunctionState& state, const Options& options) {
-  return options.retire && !options.follow && !options.fullgraph && state.backend.get() == nullptr && (options.backend == "auto" || options.backend == "llvm");
+  return options.retire && !options.follow && !options.fullgraph && state.backend.get() == nullptr &&
+         (options.backend == "auto" || options.backend == "llvm");
 }
 
-/// A loop inside of one that is not CPython's: its passes by the executor, from its header until the frame stands elsewhere.
-Step run_concretely(FunctionState& state, PyThreadState* thread, FjFrame* frame, const FjCode& code, Loop loop, LoopAccount& account) {
+/// A loop inside of one that is not CPython's: its passes by the executor, from its header until the frame stands
+/// elsewhere.
+Step run_concretely(FunctionState& state, PyThreadState* thread, FjFrame* frame, const FjCode& code, Loop loop,
+                    LoopAccount& account) {
   Step step{Step::Kind::Next, loop.header};
   int count = 0;
-  for (; step.kind == Step::Kind::Next && loop.contains(step.next); ++count) step = execute_break(state, thread, frame, code, step.next);
+  for (; step.kind == Step::Kind::Next && loop.contains(step.next); ++count)
+    step = execute_break(state, thread, frame, code, step.next);
   account.executed(count);
   return step;
 }
 
 /// What the function's run has found out about its loops is kept.
-void keep_judgement(FunctionState& state, CodeCache& cache, const LoopAccount& account, std::int64_t magnitude, int header) {
+void keep_judgement(FunctionState& state, CodeCache& cache, const LoopAccount& account, std::int64_t magnitude,
+                    int header) {
   if (cache.judgement.made) return;
   cache.judgement = {true, account.saved_outside() <= 0, magnitude};
-  state.events->retire(state.name, std::string(cache.judgement.cpythons ? "it" : "what follows") + " runs in CPython from the loop at line " +
+  state.events->retire(state.name, std::string(cache.judgement.cpythons ? "it" : "what follows") +
+                                       " runs in CPython from the loop at line " +
                                        std::to_string(cache.decoded().instrs[header].line) +
                                        " on: its passes have less array work than a compiled piece costs");
 }
@@ -252,7 +265,9 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         keep_judgement(state, cache, *account, given, loop.header);
       switch (step.kind) {
         case Step::Kind::Finished: fj_leave_recursion(thread); return step.result;
-        case Step::Kind::Handover: fj_leave_recursion(thread); return hand_over_reaching(state, thread, frame, code, step.next);
+        case Step::Kind::Handover:
+          fj_leave_recursion(thread);
+          return hand_over_reaching(state, thread, frame, code, step.next);
         case Step::Kind::Next: instruction = step.next; break;
       }
       continue;
@@ -291,9 +306,10 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
           }
           auto failure = segment->guards->first_failure(values);
           cache.place(instruction).exhausted = true;
-          if (report_internal(state, cache.options(),
-                              "a guard does not hold on the values it was made from: " +
-                                  (failure && failure->guard ? failure->guard->text() + ", found " + failure->found : "?")))
+          if (report_internal(
+                  state, cache.options(),
+                  "a guard does not hold on the values it was made from: " +
+                      (failure && failure->guard ? failure->guard->text() + ", found " + failure->found : "?")))
             return finish(nullptr);
           segment = nullptr;
         }
@@ -313,11 +329,13 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       fj_frame_set_executing(frame, code.instrs[instruction].executing);
       fj_frame_link(thread, frame);
       scratch.update().settled = decisions.settled;
-      const SegmentStatus status = run_segment(state, cache.options(), *segment, values, scratch.bindings(), scratch.update());
+      const SegmentStatus status =
+          run_segment(state, cache.options(), *segment, values, scratch.bindings(), scratch.update());
       if (compared && status == SegmentStatus::Done) compared->finished();
       if (compared && status == SegmentStatus::Eager && !scratch.update().interrupt) compared->fell_back();
       if (account && status == SegmentStatus::Done) account->ran(*segment, scratch.bindings().symbols);
-      if (status == SegmentStatus::Done && segment->exit.kind != Exit::Kind::Return) update_frame(frame, scratch.update());
+      if (status == SegmentStatus::Done && segment->exit.kind != Exit::Kind::Return)
+        update_frame(frame, scratch.update());
       fj_frame_unlink(thread, frame);
       if (status == SegmentStatus::Raised) return finish(nullptr);
       if (status == SegmentStatus::Retrace) {
@@ -366,7 +384,9 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     const Step step = execute_break(state, thread, frame, code, next);
     switch (step.kind) {
       case Step::Kind::Finished: fj_leave_recursion(thread); return step.result;
-      case Step::Kind::Handover: fj_leave_recursion(thread); return hand_over_reaching(state, thread, frame, code, step.next);
+      case Step::Kind::Handover:
+        fj_leave_recursion(thread);
+        return hand_over_reaching(state, thread, frame, code, step.next);
       case Step::Kind::Next: instruction = step.next; break;
     }
   }
@@ -379,8 +399,10 @@ PyObject* run_frame(PyThreadState* thread, FjFrame* frame, int throwflag) {
   return drive(*mine.state, *mine.cache, thread, frame);
 }
 
-/// What run_segment does, in the fewest instructions, for a program that is one small kernel. Null: nothing has happened.
-PyObject* run_directly(FunctionState& state, const Segment& segment, const FrameValues& values, const GuardBindings& bindings) {
+/// What run_segment does, in the fewest instructions, for a program that is one small kernel. Null: nothing has
+/// happened.
+PyObject* run_directly(FunctionState& state, const Segment& segment, const FrameValues& values,
+                       const GuardBindings& bindings) {
   PyObject* result;
   try {
     result = segment.run_directly(values, bindings);
@@ -395,11 +417,11 @@ PyObject* run_directly(FunctionState& state, const Segment& segment, const Frame
 
 enum class Frameless : std::uint8_t { Done, Eager, NoSegment };
 
-/// The whole call, if some segment covers the function and its guards hold; else nothing has happened. `compared`: the eager call is
-/// one of a comparison.
+/// The whole call, if some segment covers the function and its guards hold; else nothing has happened. `compared`: the
+/// eager call is one of a comparison.
 Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionObject* function, PyObject* const* args,
-                             Py_ssize_t count, PyObject* kwnames, PyObject*& result, std::optional<ComparedCall>& compared,
-                             std::vector<PastCall>& past) {
+                             Py_ssize_t count, PyObject* kwnames, PyObject*& result,
+                             std::optional<ComparedCall>& compared, std::vector<PastCall>& past) {
   BoundArguments bound;
   if (!bound.bind(function, args, count, kwnames)) return Frameless::NoSegment;
   const FrameValues values{function, bound.slots()};
@@ -411,7 +433,8 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
     if (!segment.covers_function || !segment.follows(decisions.known)) continue;
     BindingsLease lease(*segment.guards);
     if (!segment.guards->holds(values, lease.bindings())) continue;
-    if (i != 0) std::rotate(segments.begin(), segments.begin() + std::ptrdiff_t(i), segments.begin() + std::ptrdiff_t(i) + 1);
+    if (i != 0)
+      std::rotate(segments.begin(), segments.begin() + std::ptrdiff_t(i), segments.begin() + std::ptrdiff_t(i) + 1);
     CodeCache::note_use(segment);
     if (segment.race) [[unlikely]] {
       if (segment.race->retired()) return Frameless::Eager;
@@ -419,7 +442,9 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
       if (compared->eagerly()) return Frameless::Eager;
     }
     totals().hits++;
-    if (segment.runs_directly && !compared && (result = run_directly(state, segment, values, lease.bindings())) != nullptr) return Frameless::Done;
+    if (segment.runs_directly && !compared &&
+        (result = run_directly(state, segment, values, lease.bindings())) != nullptr)
+      return Frameless::Done;
     FrameUpdate update;
     update.settled = decisions.settled;
     const SegmentStatus status = run_segment(state, cache.options(), segment, values, lease.bindings(), update);
@@ -432,7 +457,8 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
       decisions.meet(std::move(update.decisions));
       const SegmentStatus signals = look_for_signals(cache.options(), values);
       if (signals != SegmentStatus::Done) return signals == SegmentStatus::Eager ? Frameless::Eager : Frameless::Done;
-      i = std::size_t(-1);  // from the first again: other threads may have moved them, and it follows other decisions now
+      i = std::size_t(
+          -1);  // from the first again: other threads may have moved them, and it follows other decisions now
       continue;
     }
     if (status == SegmentStatus::Retrace) {
@@ -440,7 +466,8 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
       cache.forget(0, &segment);
       return Frameless::NoSegment;
     }
-    if (status == SegmentStatus::Eager && !segment.conditions.empty() && !update.interrupt) return Frameless::NoSegment;  // perhaps another path: see drive()
+    if (status == SegmentStatus::Eager && !segment.conditions.empty() && !update.interrupt)
+      return Frameless::NoSegment;  // perhaps another path: see drive()
     if (update.outdated) {
       state.events->withdraw(segment.graph.get());
       cache.forget(0, &segment);
@@ -455,7 +482,8 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
 }  // namespace
 
 PyObject* run_entered_frame(FunctionState& state, PyThreadState* thread, FjFrame* frame) {
-  const std::shared_ptr<CodeCache> cache = cache_for(state, fj_frame_code(frame));  // held: the state may drop it meanwhile
+  const std::shared_ptr<CodeCache> cache =
+      cache_for(state, fj_frame_code(frame));  // held: the state may drop it meanwhile
   if (cache && !cache->options().disable) return drive(state, *cache, thread, frame);
   fj_leave_recursion(thread);
   return fj_pass_frame(thread, frame, 0);
@@ -489,13 +517,15 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
     PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded while calling a Python object");
     return nullptr;
   }
-  if (stack == CStack::Short || eager_depth > 0 || fj_self_check() != nullptr || (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) || fj_code_observed(thread, code))
+  if (stack == CStack::Short || eager_depth > 0 || fj_self_check() != nullptr ||
+      (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) || fj_code_observed(thread, code))
     return PyObject_Vectorcall(callable, args, nargsf, kwnames);
   const std::shared_ptr<CodeCache>& found = cache_for(state, code);
   if (!found || found->options().disable) return PyObject_Vectorcall(callable, args, nargsf, kwnames);
 
   if (found->judgement.cpythons) [[unlikely]] {
-    found->judge_again(magnitude({args, std::size_t(PyVectorcall_NARGS(nargsf)) + (kwnames ? std::size_t(PyTuple_GET_SIZE(kwnames)) : 0)}));
+    found->judge_again(magnitude(
+        {args, std::size_t(PyVectorcall_NARGS(nargsf)) + (kwnames ? std::size_t(PyTuple_GET_SIZE(kwnames)) : 0)}));
     if (found->judgement.cpythons) return PyObject_Vectorcall(callable, args, nargsf, kwnames);
   }
 
@@ -503,7 +533,8 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
   if (found->place(0).covers) {
     std::optional<ComparedCall> compared;
     std::vector<PastCall> past;
-    switch (call_without_frame(state, *found, function, args, PyVectorcall_NARGS(nargsf), kwnames, result, compared, past)) {
+    switch (call_without_frame(state, *found, function, args, PyVectorcall_NARGS(nargsf), kwnames, result, compared,
+                               past)) {
       case Frameless::Done: return result;
       // The frame's way would find the same segment.
       case Frameless::Eager: {

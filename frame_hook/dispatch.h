@@ -1,5 +1,5 @@
-/// Runs a compiled function: finds or makes a segment for where it stands, runs it, executes the instruction at which it
-/// ended, and so on until the function returns or CPython takes over.
+/// Runs a compiled function: finds or makes a segment for where it stands, runs it, executes the instruction at which
+/// it ended, and so on until the function returns or CPython takes over.
 #pragma once
 
 #include <Python.h>

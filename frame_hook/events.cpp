@@ -90,7 +90,8 @@ std::string BreakEvent::refusal() const { return described("this can't be derive
 
 std::string BreakEvent::described(const char* what) const {
   const BreakRow& row = break_row(reason);
-  std::string result = std::string("framejit: ") + what + " at " + last_component(file) + ":" + std::to_string(line) + " in " + function;
+  std::string result =
+      std::string("framejit: ") + what + " at " + last_component(file) + ":" + std::to_string(line) + " in " + function;
   result += "\n  " + row.code() + " " + row.what;
   std::string said = detail;
   // Details that quote the user's line do so in backquotes; others get it in front.
@@ -116,7 +117,8 @@ std::string FallbackEvent::text() const {
 }
 
 void Events::withdraw(const Graph* graph) {
-  const auto found = std::find_if(graphs_.begin(), graphs_.end(), [&](const GraphEvent& event) { return event.graph.get() == graph; });
+  const auto found =
+      std::find_if(graphs_.begin(), graphs_.end(), [&](const GraphEvent& event) { return event.graph.get() == graph; });
   if (found == graphs_.end()) return;
   graphs_.erase(found);
   --totals().graphs;
@@ -126,7 +128,8 @@ void Events::graph(GraphEvent event, const Program* program) {
   ++totals().graphs;
   if (log_enabled(Artifact::graphs, event.function))
     log(Artifact::graphs, "framejit: graph of " + event.function + " (" + operations(event.nodes) + ", " +
-                              std::to_string(event.kernels) + (event.kernels == 1 ? " kernel)\n" : " kernels)\n") + print(*event.graph));
+                              std::to_string(event.kernels) + (event.kernels == 1 ? " kernel)\n" : " kernels)\n") +
+                              print(*event.graph));
   if (log_enabled(Artifact::guards, event.function)) {
     std::string text = "framejit: guards of " + event.function;
     if (const auto segment = event.segment.lock())
@@ -136,7 +139,8 @@ void Events::graph(GraphEvent event, const Program* program) {
   if (log_enabled(Artifact::timings, event.function)) {
     char total[32];
     std::snprintf(total, sizeof total, "%.2f", event.seconds * 1e3);
-    log(Artifact::timings, "framejit: first call of " + event.function + " took " + total + " ms (" + operations(event.nodes) + ")\n  " + event.timings);
+    log(Artifact::timings, "framejit: first call of " + event.function + " took " + total + " ms (" +
+                               operations(event.nodes) + ")\n  " + event.timings);
   }
   const bool code = log_enabled(Artifact::code, event.function);
   if (program && (code || log_enabled(Artifact::kernels, event.function)))
@@ -162,7 +166,8 @@ void Events::graph_break(BreakEvent event) {
   bool wanted = log_enabled(Artifact::graph_breaks, event.function);
   BreakEvent copy = wanted ? event : BreakEvent{};
   bool fresh = record(breaks_, std::move(event), [](const BreakEvent& a, const BreakEvent& b) {
-    return a.line == b.line && a.reason == b.reason && a.file == b.file && a.function == b.function && a.detail == b.detail;
+    return a.line == b.line && a.reason == b.reason && a.file == b.file && a.function == b.function &&
+           a.detail == b.detail;
   });
   if (fresh && wanted) log(Artifact::graph_breaks, copy.text());
 }
@@ -202,7 +207,8 @@ void Events::note(FallbackEvent event) {
     return a.internal == b.internal && a.reason == b.reason && a.function == b.function;
   });
   // A failure of ours is always said once: it is a bug the user did not ask for.
-  if (fresh && (event.internal || log_enabled(Artifact::fallbacks, event.function))) log(Artifact::fallbacks, event.text());
+  if (fresh && (event.internal || log_enabled(Artifact::fallbacks, event.function)))
+    log(Artifact::fallbacks, event.text());
 }
 
 void Events::clear() {

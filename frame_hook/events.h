@@ -74,14 +74,15 @@ struct FallbackEvent {
 
 /// Counts over the whole process, changed with the GIL held.
 struct Totals {
-  std::uint64_t calls = 0, hits = 0, segments = 0, graphs = 0, kernels_launched = 0, recompiles = 0, internal_errors = 0,
-                eager_replays = 0, breaks = 0, retired = 0;
+  std::uint64_t calls = 0, hits = 0, segments = 0, graphs = 0, kernels_launched = 0, recompiles = 0,
+                internal_errors = 0, eager_replays = 0, breaks = 0, retired = 0;
 };
 Totals& totals();
 
 class Events {
  public:
-  /// `program`: what the graph became, or null. Texts of all are made only where they are logged or asked for: they are megabytes.
+  /// `program`: what the graph became, or null. Texts of all are made only where they are logged or asked for: they are
+  /// megabytes.
   void graph(GraphEvent event, const Program* program);
   /// The graph was made from a wrong prediction and never ran: another takes its place.
   void withdraw(const Graph* graph);

@@ -26,7 +26,10 @@ enum class Outcome {
 class Machine {
  public:
   Machine(PyThreadState* thread, FjFrame* frame, const FjCode& code)
-      : thread(thread), frame(frame), code(reinterpret_cast<PyCodeObject*>(code.code)), slots(fj_frame_slot_count(frame)) {}
+      : thread(thread),
+        frame(frame),
+        code(reinterpret_cast<PyCodeObject*>(code.code)),
+        slots(fj_frame_slot_count(frame)) {}
 
   PyThreadState* const thread;
   FjFrame* const frame;
@@ -279,7 +282,8 @@ Outcome Machine::run(const FjInstr& instr) {
     case FJ_LOAD_GLOBAL: return load_global(instr);
     case FJ_STORE_GLOBAL: return done(1, PyDict_SetItem(fj_frame_globals(frame), name(arg), peek(1)) == 0);
     case FJ_DELETE_GLOBAL:
-      if (PyDict_Contains(fj_frame_globals(frame), name(arg)) != 1) return PyErr_Occurred() ? Outcome::Raised : Outcome::Retry;
+      if (PyDict_Contains(fj_frame_globals(frame), name(arg)) != 1)
+        return PyErr_Occurred() ? Outcome::Raised : Outcome::Retry;
       return done(0, PyDict_DelItem(fj_frame_globals(frame), name(arg)) == 0);
 
     // ---- attributes and items
@@ -373,7 +377,8 @@ Outcome Machine::run(const FjInstr& instr) {
     case FJ_BUILD_SLICE:
       return replace(arg, arg == 3 ? PySlice_New(peek(3), peek(2), peek(1)) : PySlice_New(peek(2), peek(1), nullptr));
     case FJ_FORMAT_VALUE:
-      return instr.arg2 ? replace(2, format_value(peek(2), arg, peek(1))) : replace(1, format_value(peek(1), arg, nullptr));
+      return instr.arg2 ? replace(2, format_value(peek(2), arg, peek(1)))
+                        : replace(1, format_value(peek(1), arg, nullptr));
     case FJ_CONVERT_VALUE: return replace(1, convert_value(peek(1), arg));
     case FJ_LIST_APPEND: return done(1, PyList_Append(peek(arg + 1), peek(1)) == 0);
     case FJ_SET_ADD: return done(1, PySet_Add(peek(arg + 1), peek(1)) == 0);

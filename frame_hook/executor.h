@@ -1,7 +1,8 @@
 /// Runs single instructions of our instruction set on a live frame, as CPython would: what a graph breaks at.
 ///
-/// The frame is linked while anything runs that could look at frames, so callees, warnings, debuggers and tracebacks see
-/// the true one. An exception is unwound in the frame: to its handler, where execution goes on, or out of the function.
+/// The frame is linked while anything runs that could look at frames, so callees, warnings, debuggers and tracebacks
+/// see the true one. An exception is unwound in the frame: to its handler, where execution goes on, or out of the
+/// function.
 #pragma once
 
 #include <Python.h>

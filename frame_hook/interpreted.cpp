@@ -21,7 +21,8 @@ thread_local Interpreted interpreted;
 
 PyObject* run_frame_interpreted(PyThreadState* thread, FjFrame* frame, int throwflag) {
   const Interpreted mine = std::exchange(interpreted, {});
-  if (fj_frame_must_pass(thread, frame, throwflag) || !fj_enter_recursion(thread)) return fj_pass_frame(thread, frame, throwflag);
+  if (fj_frame_must_pass(thread, frame, throwflag) || !fj_enter_recursion(thread))
+    return fj_pass_frame(thread, frame, throwflag);
   int instruction = 0;
   for (long i = 0; i < mine.count; i++) {
     const Step step = execute(thread, frame, *mine.code, instruction);
@@ -37,7 +38,8 @@ PyObject* run_frame_interpreted(PyThreadState* thread, FjFrame* frame, int throw
 }  // namespace
 
 PyObject* run_interpreted(PyObject* function, PyObject* args, PyObject* kwargs, long count) {
-  std::unique_ptr<FjCode, void (*)(FjCode*)> code(fj_decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function))), fj_free_code);
+  std::unique_ptr<FjCode, void (*)(FjCode*)> code(
+      fj_decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function))), fj_free_code);
   if (!code) return nullptr;
   std::vector<PyObject*> values(&PyTuple_GET_ITEM(args, 0), &PyTuple_GET_ITEM(args, 0) + PyTuple_GET_SIZE(args));
   Ref<> names = Ref<>::steal(PyTuple_New(PyDict_GET_SIZE(kwargs)));
@@ -49,8 +51,9 @@ PyObject* run_interpreted(PyObject* function, PyObject* args, PyObject* kwargs, 
     values.push_back(value);
   }
   const Interpreted outer = std::exchange(interpreted, Interpreted{code.get(), count});
-  PyObject* result = fj_call_with_evaluator(PyThreadState_Get(), function, values.data(), std::size_t(PyTuple_GET_SIZE(args)),
-                                            index > 0 ? names.get() : nullptr, run_frame_interpreted);
+  PyObject* result =
+      fj_call_with_evaluator(PyThreadState_Get(), function, values.data(), std::size_t(PyTuple_GET_SIZE(args)),
+                             index > 0 ? names.get() : nullptr, run_frame_interpreted);
   interpreted = outer;
   return result;
 }
@@ -61,8 +64,8 @@ PyObject* decoded_instructions(PyObject* code) {
   PyObject* list = PyList_New(decoded->count);
   for (int i = 0; list != nullptr && i < decoded->count; i++) {
     const FjInstr& instr = decoded->instrs[i];
-    PyObject* row = Py_BuildValue("(siiiiO)", fj_opcode_name(instr.opcode), instr.arg, instr.arg2, instr.offset, instr.executing,
-                                  instr.resumable ? Py_True : Py_False);
+    PyObject* row = Py_BuildValue("(siiiiO)", fj_opcode_name(instr.opcode), instr.arg, instr.arg2, instr.offset,
+                                  instr.executing, instr.resumable ? Py_True : Py_False);
     if (row == nullptr) Py_CLEAR(list);
     else PyList_SET_ITEM(list, i, row);
   }

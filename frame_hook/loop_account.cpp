@@ -36,7 +36,8 @@ double elements(const Type& type, std::span<const std::int64_t> symbols) {
   return count;
 }
 
-double library_nanoseconds(const Graph& graph, const Node& node, const Prices& prices, std::span<const std::int64_t> symbols) {
+double library_nanoseconds(const Graph& graph, const Node& node, const Prices& prices,
+                           std::span<const std::int64_t> symbols) {
   if (node.results.empty()) return 0;
   const Type& type = graph.type(node.results[0]);
   const auto count = [&](ValueId value) { return elements(graph.type(value), symbols); };
@@ -65,7 +66,8 @@ double saved_nanoseconds(const Segment& segment, std::span<const std::int64_t> s
   double ours = kPiece + kGuard * double(segment.guards->all().size()) + kStep * double(segment.recipe.steps.size());
   if (!segment.graph) return -ours;
   const Graph& graph = *segment.graph;
-  const bool torch = std::find(segment.output_library.begin(), segment.output_library.end(), Library::Torch) != segment.output_library.end();
+  const bool torch = std::find(segment.output_library.begin(), segment.output_library.end(), Library::Torch) !=
+                     segment.output_library.end();
   const Prices& prices = torch ? kTorch : kNumpy;
   double library = 0;
   for (const Node& node : graph.nodes) library += library_nanoseconds(graph, node, prices, symbols);
@@ -104,7 +106,8 @@ void LoopAccount::ran(const Segment& segment, std::span<const std::int64_t> symb
   const bool constant = !segment.graph || segment.graph->symbols.empty();
   if (known->runs == 0 || (!constant && known->runs < kEstimated)) {
     std::vector<std::int64_t> sizes(symbols.begin(), symbols.end());
-    for (std::size_t s = sizes.size(); segment.graph && s < segment.graph->symbols.size(); ++s) sizes.push_back(segment.graph->symbols[s].hint);
+    for (std::size_t s = sizes.size(); segment.graph && s < segment.graph->symbols.size(); ++s)
+      sizes.push_back(segment.graph->symbols[s].hint);
     known->saved = saved_nanoseconds(segment, sizes);
   }
   ++known->runs;
@@ -112,7 +115,8 @@ void LoopAccount::ran(const Segment& segment, std::span<const std::int64_t> symb
 }
 
 Loop LoopAccount::loop_at(int header) const {
-  return *std::find_if(cache_.loops().begin(), cache_.loops().end(), [&](const Loop& loop) { return loop.header == header; });
+  return *std::find_if(cache_.loops().begin(), cache_.loops().end(),
+                       [&](const Loop& loop) { return loop.header == header; });
 }
 
 void LoopAccount::executed(int instructions) { saved_ -= kExecuted * instructions; }
@@ -124,10 +128,12 @@ bool LoopAccount::is_cpythons(int instruction) {
     if (inside.contains(instruction)) break;
     visits_.pop_back();
   }
-  const auto found = std::find_if(loops.begin(), loops.end(), [&](const auto& loop) { return loop.header == instruction; });
+  const auto found =
+      std::find_if(loops.begin(), loops.end(), [&](const auto& loop) { return loop.header == instruction; });
   if (found == loops.end()) return false;
   const int number = int(found - loops.begin());
-  inside_another_ = std::any_of(visits_.begin(), visits_.end(), [&](const Visit& visit) { return visit.loop != number; });
+  inside_another_ =
+      std::any_of(visits_.begin(), visits_.end(), [&](const Visit& visit) { return visit.loop != number; });
   if (found->cpythons) return true;
   if (visits_.empty() || visits_.back().loop != number) {
     visits_.push_back({number, 0, saved_, saved_});

@@ -1,10 +1,11 @@
 /// Whether a loop whose passes run compiled pieces is faster so than in CPython.
 ///
-/// A piece has a price that a pass pays each time: guards are asked, arrays are made, locals are written back. CPython pays for each
-/// operation of the array library instead. An account adds up, for one run of a function, what the pieces save by an estimate that knows
-/// their operations and sizes only: it takes no time, so that the same calls are decided alike in each process (a piece may differ from
-/// the library in last bits). After some passes of a loop the account says whose the loop is, and the cache of the code remembers it,
-/// until the function is called with something four times as large.
+/// A piece has a price that a pass pays each time: guards are asked, arrays are made, locals are written back. CPython
+/// pays for each operation of the array library instead. An account adds up, for one run of a function, what the pieces
+/// save by an estimate that knows their operations and sizes only: it takes no time, so that the same calls are decided
+/// alike in each process (a piece may differ from the library in last bits). After some passes of a loop the account
+/// says whose the loop is, and the cache of the code remembers it, until the function is called with something four
+/// times as large.
 #pragma once
 
 #include <cstdint>

@@ -48,15 +48,22 @@ class AsideForUser {
 Options changed(Options options, const py::dict& changes) {
   for (auto [key, value] : changes) {
     const std::string name = py::str(key);
-    const std::string text = value.is_none() ? "none" : PyBool_Check(value.ptr()) ? (value.is(py::bool_(true)) ? "true" : "false")
-                                                                                  : std::string(py::str(value));
+    const std::string text = value.is_none()             ? "none"
+                             : PyBool_Check(value.ptr()) ? (value.is(py::bool_(true)) ? "true" : "false")
+                                                         : std::string(py::str(value));
     bool known = false;
     for (const OptionRow& row : option_rows()) {
       if (row.name != name) continue;
       known = true;
-      const bool text_wanted = row.type == OptionType::Text, flag = row.type == OptionType::Flag, tristate = row.type == OptionType::Tristate;
-      if (text_wanted != py::isinstance<py::str>(value) || ((flag || tristate) && !PyBool_Check(value.ptr()) && !(tristate && value.is_none())))
-        throw py::type_error("framejit option " + name + ": " + text + " is not " + (text_wanted ? "a string" : flag ? "True or False" : tristate ? "None, True or False" : "a number"));
+      const bool text_wanted = row.type == OptionType::Text, flag = row.type == OptionType::Flag,
+                 tristate = row.type == OptionType::Tristate;
+      if (text_wanted != py::isinstance<py::str>(value) ||
+          ((flag || tristate) && !PyBool_Check(value.ptr()) && !(tristate && value.is_none())))
+        throw py::type_error("framejit option " + name + ": " + text + " is not " +
+                             (text_wanted ? "a string"
+                              : flag      ? "True or False"
+                              : tristate  ? "None, True or False"
+                                          : "a number"));
     }
     if (!known) throw py::type_error("framejit has no option '" + name + "'");
     if (auto problem = set_option(options, name, text)) throw py::value_error(*problem);
@@ -191,9 +198,11 @@ py::object call_eagerly(py::object function, py::args args, py::kwargs kwargs) {
 
 PYBIND11_MODULE(_core, module) {
   using namespace fj;
-  module.attr("CompiledFunction") = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(compiled_function_type()));
+  module.attr("CompiledFunction") =
+      py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(compiled_function_type()));
   bind_graph(module);
-  if (Py_AtExit(end_background) != 0) throw std::runtime_error("framejit: this process has no room for another exit function");
+  if (Py_AtExit(end_background) != 0)
+    throw std::runtime_error("framejit: this process has no room for another exit function");
   module.def("self_check", [] { return fj_self_check(); }, "None, or why nothing is compiled on this Python.");
   module.def("compile_function", compile_function);
   module.def("options_of", [](const py::object& compiled) {
@@ -251,11 +260,12 @@ PYBIND11_MODULE(_core, module) {
   module.def("finish_compiling", finish_compiling);
   module.def("list_cache", list_cache);
   module.def("clear_cache", [](const std::string& folder) { return DiskCache::clear(folder); });
-  module.def("mark_dynamic", [](py::object array, const std::vector<std::tuple<int, std::string, std::int64_t, std::int64_t>>& axes) {
-    std::vector<DynamicAxis> marks;
-    for (const auto& [axis, name, min, max] : axes) marks.push_back({axis, name, min, max});
-    if (!mark_dynamic(array.ptr(), marks)) throw py::error_already_set();
-  });
+  module.def("mark_dynamic",
+             [](py::object array, const std::vector<std::tuple<int, std::string, std::int64_t, std::int64_t>>& axes) {
+               std::vector<DynamicAxis> marks;
+               for (const auto& [axis, name, min, max] : axes) marks.push_back({axis, name, min, max});
+               if (!mark_dynamic(array.ptr(), marks)) throw py::error_already_set();
+             });
   module.def("call_eagerly", call_eagerly);
   module.def("set_error_types", [](py::object error, py::object graph_break, py::object backend) {
     set_error_types(Ref<>::borrow(error.ptr()), Ref<>::borrow(graph_break.ptr()), Ref<>::borrow(backend.ptr()));

@@ -47,7 +47,8 @@ bool unpack(PyObject* sequence, int before, bool rest, int after, PyObject** ite
     }
     for (int i = 0; i < before; i++) items[i] = Py_NewRef(PySequence_Fast_GET_ITEM(sequence, i));
     if (!rest) return true;
-    for (int i = 0; i < after; i++) items[before + 1 + i] = Py_NewRef(PySequence_Fast_GET_ITEM(sequence, size - after + i));
+    for (int i = 0; i < after; i++)
+      items[before + 1 + i] = Py_NewRef(PySequence_Fast_GET_ITEM(sequence, size - after + i));
     PyObject* middle = PyList_New(size - before - after);
     if (middle == nullptr) {
       for (int i = 0; i < before; i++) Py_DECREF(items[i]);
@@ -76,7 +77,8 @@ bool unpack(PyObject* sequence, int before, bool rest, int after, PyObject** ite
     if (items[filled] != nullptr) continue;
     if (!PyErr_Occurred()) {
       if (rest)
-        PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected at least %d, got %d)", before + after, filled);
+        PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected at least %d, got %d)", before + after,
+                     filled);
       else
         PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected %d, got %d)", before, filled);
     }
@@ -94,7 +96,8 @@ bool unpack(PyObject* sequence, int before, bool rest, int after, PyObject** ite
   items[filled++] = middle;
   const Py_ssize_t size = PyList_GET_SIZE(middle);
   if (size < after) {
-    PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected at least %d, got %zd)", before + after, before + size);
+    PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected at least %d, got %zd)", before + after,
+                 before + size);
     return fail();
   }
   for (int i = 0; i < after; i++) items[filled++] = Py_NewRef(PyList_GET_ITEM(middle, size - after + i));
@@ -284,7 +287,8 @@ PyObject* match_class(PyObject* subject, PyObject* type, int positional, PyObjec
     constexpr unsigned long kMatchSelf = 1UL << 22;  // Py_TPFLAGS_MATCH_SELF, which no header of the API has
     bool itself = false;
     if (fields && !PyTuple_CheckExact(fields.get())) {
-      PyErr_Format(PyExc_TypeError, "%s.__match_args__ must be a tuple (got %s)", cls->tp_name, Py_TYPE(fields.get())->tp_name);
+      PyErr_Format(PyExc_TypeError, "%s.__match_args__ must be a tuple (got %s)", cls->tp_name,
+                   Py_TYPE(fields.get())->tp_name);
       return nullptr;
     }
     if (!fields) {
@@ -361,7 +365,8 @@ PyObject* projected(PyObject* exception, PyObject* leaves) {
     if (PyException_SetTraceback(group.get(), traceback.get()) < 0) return nullptr;
   PyException_SetContext(group.get(), PyException_GetContext(exception));
   PyException_SetCause(group.get(), PyException_GetCause(exception));
-  if (PyObject* notes = reinterpret_cast<PyBaseExceptionObject*>(exception)->notes; notes != nullptr && PySequence_Check(notes)) {
+  if (PyObject* notes = reinterpret_cast<PyBaseExceptionObject*>(exception)->notes;
+      notes != nullptr && PySequence_Check(notes)) {
     Ref<> copy = Ref<>::steal(PySequence_List(notes));
     if (!copy || PyObject_SetAttrString(group.get(), "__notes__", copy.get()) < 0) return nullptr;
   }

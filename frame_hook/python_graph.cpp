@@ -68,7 +68,9 @@ py::dict attributes(const Attrs& attrs) {
   return result;
 }
 
-py::tuple type_object(const Type& type) { return py::make_tuple(std::string(name(type.dtype)), sizes_object(type.shape)); }
+py::tuple type_object(const Type& type) {
+  return py::make_tuple(std::string(name(type.dtype)), sizes_object(type.shape));
+}
 
 template <class Id>
 std::vector<std::uint32_t> indices(const std::vector<Id>& ids) {
@@ -81,7 +83,8 @@ py::list inputs(const PythonGraph& self) {
   py::list result;
   for (const Input& input : self.graph->inputs) {
     const Type& type = self.graph->type(input.value);
-    result.append(py::make_tuple(input.value.index, input.name, std::string(name(type.dtype)), sizes_object(type.shape)));
+    result.append(
+        py::make_tuple(input.value.index, input.name, std::string(name(type.dtype)), sizes_object(type.shape)));
   }
   return result;
 }
@@ -95,16 +98,19 @@ py::list nodes(const PythonGraph& self) {
 /// What the array library's own function makes of `arrays`, which have the layouts the node asks for.
 py::list call_library(const PythonNode& self, const py::list& arrays, const std::vector<std::int64_t>& symbols) {
   const Node& node = self.node();
-  if (node.op != Op::extern_call || !self.externs) throw py::type_error("only extern_call nodes of a graph being compiled can be called");
+  if (node.op != Op::extern_call || !self.externs)
+    throw py::type_error("only extern_call nodes of a graph being compiled can be called");
   std::vector<ArrayRef> operands, results(node.results.size());
   for (py::handle array : arrays) {
     if (!array_library(array.ptr())) throw py::type_error("an operand is not an array");
     operands.push_back({data_pointer(array.ptr()), array.ptr()});
   }
   SegmentHost host({}, self.externs.get());
-  if (!host.call_extern(node.attrs.get<std::int64_t>("handle"), operands, symbols, results)) throw std::runtime_error(host.failure());
+  if (!host.call_extern(node.attrs.get<std::int64_t>("handle"), operands, symbols, results))
+    throw std::runtime_error(host.failure());
   py::list made;
-  for (const ArrayRef& result : results) made.append(py::reinterpret_steal<py::object>(static_cast<PyObject*>(result.object)));
+  for (const ArrayRef& result : results)
+    made.append(py::reinterpret_steal<py::object>(static_cast<PyObject*>(result.object)));
   return made;
 }
 
@@ -128,44 +134,60 @@ void bind_graph(py::module_& module) {
       .def_property_readonly("operands", [](const PythonNode& n) { return indices(n.node().operands); })
       .def_property_readonly("results", [](const PythonNode& n) { return indices(n.node().results); })
       .def_property_readonly("attrs", [](const PythonNode& n) { return attributes(n.node().attrs); })
-      .def_property_readonly("types", [](const PythonNode& n) {
-        py::list types;
-        for (ValueId value : n.node().results) types.append(type_object(n.graph->type(value)));
-        return types;
-      }, "(dtype, shape) of each result.")
-      .def_property_readonly("location", [](const PythonNode& n) { return py::make_tuple(n.node().location.file, n.node().location.line); })
+      .def_property_readonly(
+          "types",
+          [](const PythonNode& n) {
+            py::list types;
+            for (ValueId value : n.node().results) types.append(type_object(n.graph->type(value)));
+            return types;
+          },
+          "(dtype, shape) of each result.")
+      .def_property_readonly(
+          "location",
+          [](const PythonNode& n) { return py::make_tuple(n.node().location.file, n.node().location.line); })
       .def("call", call_library, py::arg("arrays"), py::arg("symbols"),
            "extern_call only: the arrays the library's function returns. symbols: a number for each of the graph's.")
       .def("__repr__", [](const PythonNode& n) { return "<framejit node " + std::string(name(n.node().op)) + ">"; });
-  py::class_<PythonGraph>(module, "Graph", "A captured graph: operations on arrays in SSA form. Printed exactly by `text`.")
+  py::class_<PythonGraph>(module, "Graph",
+                          "A captured graph: operations on arrays in SSA form. Printed exactly by `text`.")
       .def_property_readonly("text", [](const PythonGraph& g) { return print(*g.graph); })
       .def_property_readonly("name", [](const PythonGraph& g) { return g.graph->name; })
       .def_property_readonly("inputs", inputs, "(value, name, dtype, shape) of each input.")
       .def_property_readonly("nodes", nodes)
-      .def_property_readonly("outputs", [](const PythonGraph& g) {
-        std::vector<std::uint32_t> result;
-        for (const Output& output : g.graph->outputs) result.push_back(output.value.index);
-        return result;
-      })
-      .def_property_readonly("writes", [](const PythonGraph& g) {
-        std::vector<std::pair<int, std::uint32_t>> result;
-        for (const Write& write : g.graph->writes) result.emplace_back(write.input, write.value.index);
-        return result;
-      }, "(input, value): the input's memory holds the value afterwards.")
-      .def_property_readonly("symbols", [](const PythonGraph& g) {
-        std::vector<std::string> result;
-        for (const Symbol& symbol : g.graph->symbols) result.push_back(symbol.name);
-        return result;
-      })
-      .def_property_readonly("integers", [](const PythonGraph& g) { return indices(loose_symbols(*g.graph)); },
-                             "The symbols that are no size of an input: their numbers follow the arrays in a call.")
-      .def_property_readonly("definitions", [](const PythonGraph& g) {
-        py::list result;
-        for (std::size_t i = 0; i < g.graph->symbols.size(); i++)
-          if (const auto& quotient = g.graph->symbols[i].definition)
-            result.append(py::make_tuple(i, size_object(quotient->dividend), size_object(quotient->divisor), quotient->remainder));
-        return result;
-      }, "(symbol, dividend, divisor, remainder) of each symbol that is a floor quotient or a remainder of others.")
+      .def_property_readonly("outputs",
+                             [](const PythonGraph& g) {
+                               std::vector<std::uint32_t> result;
+                               for (const Output& output : g.graph->outputs) result.push_back(output.value.index);
+                               return result;
+                             })
+      .def_property_readonly(
+          "writes",
+          [](const PythonGraph& g) {
+            std::vector<std::pair<int, std::uint32_t>> result;
+            for (const Write& write : g.graph->writes) result.emplace_back(write.input, write.value.index);
+            return result;
+          },
+          "(input, value): the input's memory holds the value afterwards.")
+      .def_property_readonly("symbols",
+                             [](const PythonGraph& g) {
+                               std::vector<std::string> result;
+                               for (const Symbol& symbol : g.graph->symbols) result.push_back(symbol.name);
+                               return result;
+                             })
+      .def_property_readonly(
+          "integers", [](const PythonGraph& g) { return indices(loose_symbols(*g.graph)); },
+          "The symbols that are no size of an input: their numbers follow the arrays in a call.")
+      .def_property_readonly(
+          "definitions",
+          [](const PythonGraph& g) {
+            py::list result;
+            for (std::size_t i = 0; i < g.graph->symbols.size(); i++)
+              if (const auto& quotient = g.graph->symbols[i].definition)
+                result.append(py::make_tuple(i, size_object(quotient->dividend), size_object(quotient->divisor),
+                                             quotient->remainder));
+            return result;
+          },
+          "(symbol, dividend, divisor, remainder) of each symbol that is a floor quotient or a remainder of others.")
       .def("__str__", [](const PythonGraph& g) { return print(*g.graph); })
       .def("__repr__", [](const PythonGraph& g) {
         return "<framejit graph " + g.graph->name + " of " + std::to_string(g.graph->nodes.size()) + " operations>";

@@ -59,12 +59,14 @@ bool is_library(PyCodeObject* code) {
   if (!standard.empty() && file.starts_with(standard))
     return file.find("site-packages") == file.npos && file.find("dist-packages") == file.npos;
   for (const char* module : {"numpy", "framejit"})
-    if (const std::string directory = directory_of(module); !directory.empty() && file.starts_with(directory)) return true;
+    if (const std::string directory = directory_of(module); !directory.empty() && file.starts_with(directory))
+      return true;
   const std::string torch = directory_of("torch");
   if (torch.empty() || !file.starts_with(torch)) return false;
   const std::string_view inside = file.substr(torch.size());
   // Of recurrent layers and packed sequences each function is one call of the library, whatever is checked around it.
-  return !inside.starts_with("nn/") || inside.ends_with("nn/modules/module.py") || inside.ends_with("/rnn.py") || inside.starts_with("nn/parallel/");
+  return !inside.starts_with("nn/") || inside.ends_with("nn/modules/module.py") || inside.ends_with("/rnn.py") ||
+         inside.starts_with("nn/parallel/");
 }
 
 bool is_array_module(PyObject* object) {
@@ -134,8 +136,10 @@ PyObject* run_reached(PyThreadState* thread, FjFrame* frame, int throwflag) {
 
   const std::shared_ptr<Reached> alive = current->keep(code);
   const std::uint64_t before = array_work, own_before = entry->state.programs_run;
-  const bool looked_at = !entry->library && (entry->idle < kPatience || due) && sees_arrays(*entry, frame) && fj_enter_recursion(thread);
-  PyObject* result = looked_at ? run_entered_frame(entry->state, thread, frame) : fj_pass_frame(thread, frame, throwflag);
+  const bool looked_at =
+      !entry->library && (entry->idle < kPatience || due) && sees_arrays(*entry, frame) && fj_enter_recursion(thread);
+  PyObject* result =
+      looked_at ? run_entered_frame(entry->state, thread, frame) : fj_pass_frame(thread, frame, throwflag);
   entry->idle = entry->state.programs_run != own_before ? 0 : entry->idle + (looked_at || !entry->library);
   entry->barren = array_work != before ? 0 : entry->barren + 1;
   if (entry->barren == kPatience && entry->passed == 0 && log_enabled(Artifact::fallbacks, entry->state.name))
@@ -181,7 +185,9 @@ std::shared_ptr<Reached> ReachedFunctions::keep(PyCodeObject* code) const {
 }
 
 ReachScope::ReachScope(PyThreadState* thread, ReachedFunctions* functions)
-    : thread_(thread), outer_functions_(current), outer_(fj_begin_reach(thread, functions != nullptr ? run_reached : nullptr)) {
+    : thread_(thread),
+      outer_functions_(current),
+      outer_(fj_begin_reach(thread, functions != nullptr ? run_reached : nullptr)) {
   current = functions;
 }
 

@@ -1,9 +1,10 @@
 /// Functions that run while an instruction runs at which a graph broke: called by it, or reached through C (a module's
-/// __call__, a property, map, a sort key, a decorator). They get segments of their own, to any depth, on this thread only.
+/// __call__, a property, map, a sort key, a decorator). They get segments of their own, to any depth, on this thread
+/// only.
 ///
-/// While that instruction runs, every frame the thread enters comes here. What is worth it is decided per code object and
-/// remembered: a function without array work of its own is CPython's, one without any in what it calls either runs with
-/// the hook taken out, at full speed. Both are looked at again now and then, less often each time.
+/// While that instruction runs, every frame the thread enters comes here. What is worth it is decided per code object
+/// and remembered: a function without array work of its own is CPython's, one without any in what it calls either runs
+/// with the hook taken out, at full speed. Both are looked at again now and then, less often each time.
 #pragma once
 
 #include <Python.h>

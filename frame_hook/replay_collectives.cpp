@@ -44,7 +44,8 @@ bool answer(FjFrame* frame, PastCall& past) {
       return false;
     }
     Ref<> tensor = place.item < 0 ? Ref<>::borrow(argument) : Ref<>::steal(PySequence_GetItem(argument, place.item));
-    Ref<> data = tensor ? Ref<>::steal(PyObject_GetAttrString(tensor.get(), "data")) : Ref<>();  // has a version of its own
+    Ref<> data =
+        tensor ? Ref<>::steal(PyObject_GetAttrString(tensor.get(), "data")) : Ref<>();  // has a version of its own
     Ref<> done = data ? Ref<>::steal(PyObject_CallMethod(data.get(), "copy_", "O", past.contents[i].get())) : Ref<>();
     if (!done) return false;
     const std::vector<PyObject*> moved(std::size_t(past.version_moves[i]), tensor.get());
@@ -70,7 +71,8 @@ Replay::~Replay() {
 
 PyObject* Replay::run(PyThreadState* thread, FjFrame* frame, int throwflag) {
   Replay& replay = *current;
-  if (throwflag || replay.next_ == replay.past_.size() || reinterpret_cast<PyObject*>(fj_frame_code(frame)) != replay.past_[replay.next_].call.code.get())
+  if (throwflag || replay.next_ == replay.past_.size() ||
+      reinterpret_cast<PyObject*>(fj_frame_code(frame)) != replay.past_[replay.next_].call.code.get())
     return fj_pass_frame(thread, frame, throwflag);
   PastCall& past = replay.past_[replay.next_++];
   return fj_frame_finish(thread, frame, answer(frame, past) ? Ref<>::borrow(Py_None).release() : nullptr);

@@ -1,9 +1,9 @@
-/// CPython runs a piece whose program failed behind a collective. What the program has done is undone, but for that call: other processes have
-/// answered it. So CPython's run is given what the call gave, where it makes the call.
+/// CPython runs a piece whose program failed behind a collective. What the program has done is undone, but for that
+/// call: other processes have answered it. So CPython's run is given what the call gave, where it makes the call.
 ///
-/// The call is made by a Python function of torch.distributed, however the user's code gets there: while calls are left to be answered,
-/// each frame this thread enters is looked at, and the frame of that function is finished without being run. Compiled functions run
-/// uncompiled meanwhile, since their calls may be among those that were made.
+/// The call is made by a Python function of torch.distributed, however the user's code gets there: while calls are left
+/// to be answered, each frame this thread enters is looked at, and the frame of that function is finished without being
+/// run. Compiled functions run uncompiled meanwhile, since their calls may be among those that were made.
 #pragma once
 
 #include <optional>

@@ -16,7 +16,8 @@ const Attr* Attrs::find(std::string_view name) const {
 }
 
 void Attrs::set(std::string name, Attr value) {
-  const auto place = std::lower_bound(items_.begin(), items_.end(), name, [](const auto& item, const std::string& n) { return item.first < n; });
+  const auto place = std::lower_bound(items_.begin(), items_.end(), name,
+                                      [](const auto& item, const std::string& n) { return item.first < n; });
   if (place != items_.end() && place->first == name)
     place->second = std::move(value);
   else
@@ -64,7 +65,8 @@ ValueId Graph::new_value(Type type) {
 }
 
 const Type& Graph::type(ValueId value) const {
-  FJ_CHECK(value.index < types_.size(), "value " + std::to_string(value.index) + " of " + std::to_string(types_.size()));
+  FJ_CHECK(value.index < types_.size(),
+           "value " + std::to_string(value.index) + " of " + std::to_string(types_.size()));
   return types_[value.index];
 }
 
@@ -78,7 +80,8 @@ bool Graph::is_late(const SymDim& size) const {
 SymbolId Graph::new_symbol(Symbol symbol) {
   const SymbolId id{std::uint32_t(symbols.size())};
   if (symbol.name.empty()) symbol.name = "s" + std::to_string(id.index);
-  if (symbol.definition) symbol.late = symbol.late || is_late(symbol.definition->dividend) || is_late(symbol.definition->divisor);
+  if (symbol.definition)
+    symbol.late = symbol.late || is_late(symbol.definition->dividend) || is_late(symbol.definition->divisor);
   symbols.push_back(std::move(symbol));
   return id;
 }
@@ -101,7 +104,8 @@ ValueId Graph::add(Op op, std::vector<ValueId> operands, Attrs attrs, Location l
   }
 }
 
-std::vector<ValueId> Graph::add_extern(std::vector<ValueId> operands, Attrs attrs, std::vector<Type> result_types, Location location) {
+std::vector<ValueId> Graph::add_extern(std::vector<ValueId> operands, Attrs attrs, std::vector<Type> result_types,
+                                       Location location) {
   std::vector<ValueId> results;
   for (Type& type : result_types) results.push_back(new_value(std::move(type)));
   nodes.push_back({Op::extern_call, std::move(operands), std::move(attrs), results, std::move(location)});
@@ -119,7 +123,8 @@ void Graph::rewrite_sizes(const std::function<SymDim(const SymDim&)>& rewritten)
     for (auto [name, value] : before.items()) {
       if (auto* size = std::get_if<SymDim>(&value)) rewrite(*size);
       if (auto* sizes = std::get_if<Dims>(&value)) rewrite_all(*sizes);
-      if (auto* layouts = std::get_if<std::vector<std::optional<Dims>>>(&value)) std::for_each(layouts->begin(), layouts->end(), rewrite_any);
+      if (auto* layouts = std::get_if<std::vector<std::optional<Dims>>>(&value))
+        std::for_each(layouts->begin(), layouts->end(), rewrite_any);
       attrs.set(name, std::move(value));
     }
   };

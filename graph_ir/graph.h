@@ -37,8 +37,8 @@ enum class Op : std::uint16_t {
 /// A scalar constant: exactly one alternative by the category of its dtype.
 using Scalar = std::variant<bool, std::int64_t, std::uint64_t, double, std::pair<double, double>>;
 
-using Attr = std::variant<bool, std::int64_t, double, std::string, DType, Scalar, std::vector<std::int64_t>, SymDim, Dims,
-                          std::vector<std::optional<Dims>>>;
+using Attr = std::variant<bool, std::int64_t, double, std::string, DType, Scalar, std::vector<std::int64_t>, SymDim,
+                          Dims, std::vector<std::optional<Dims>>>;
 
 /// Named attributes in the order of the op's row; small, so a sorted vector of pairs.
 class Attrs {
@@ -77,8 +77,8 @@ struct Symbol {
   std::int64_t hint = 0;  // the value seen while tracing
   struct Quotient { SymDim dividend, divisor; bool remainder; };  // floor division
   std::optional<Quotient> definition;
-  /// Counted by a node, or computed from such a symbol. Whatever has it in its type or attributes comes after that node. In a graph
-  /// without that node (the derivative of one that has it) the caller gives the value.
+  /// Counted by a node, or computed from such a symbol. Whatever has it in its type or attributes comes after that
+  /// node. In a graph without that node (the derivative of one that has it) the caller gives the value.
   bool late = false;
 };
 
@@ -110,8 +110,9 @@ enum class CompositeRule : std::uint8_t {
 #include "graph_ir/rules/composites.def"
 };
 
-/// A stretch of nodes that is one function of a library and has a derivative of its own: differentiating the nodes one by
-/// one would lose it at singular points, or overflow. Made by the front ends, read by `differentiate`, dropped by `optimise`.
+/// A stretch of nodes that is one function of a library and has a derivative of its own: differentiating the nodes one
+/// by one would lose it at singular points, or overflow. Made by the front ends, read by `differentiate`, dropped by
+/// `optimise`.
 struct Composite {
   CompositeRule rule;
   std::vector<ValueId> operands;

@@ -9,11 +9,48 @@
 namespace fj {
 
 enum class Effect : std::uint8_t { Pure, Fallible, Extern };
-enum class Lowering : std::uint8_t { Constant, Index, Pointwise, IndexMap, Reduce, Scan, Gather, Scatter, Nonzero, Matmul, Extern };
-enum class Samples : std::uint8_t { None, Real, Positive, AboveOne, Unit, Nonzero, Special, Integer, Shift, Boolean, Distinct, Indices };
+enum class Lowering : std::uint8_t {
+  Constant,
+  Index,
+  Pointwise,
+  IndexMap,
+  Reduce,
+  Scan,
+  Gather,
+  Scatter,
+  Nonzero,
+  Matmul,
+  Extern
+};
+enum class Samples : std::uint8_t {
+  None,
+  Real,
+  Positive,
+  AboveOne,
+  Unit,
+  Nonzero,
+  Special,
+  Integer,
+  Shift,
+  Boolean,
+  Distinct,
+  Indices
+};
 
 /// Of operands; of the result, of an operation without any. Number: no bool. Real: no complex.
-enum class Accepts : std::uint8_t { All, Number, Real, RealNumber, Float, RealFloat, F32OrF64, Integer, IntegerOrBool, Bool, I64 };
+enum class Accepts : std::uint8_t {
+  All,
+  Number,
+  Real,
+  RealNumber,
+  Float,
+  RealFloat,
+  F32OrF64,
+  Integer,
+  IntegerOrBool,
+  Bool,
+  I64
+};
 /// How a floating-point result compares with the libraries' own.
 enum class Accuracy : std::uint8_t { Exact, Equal, Bounded };
 /// What of NumPy's floating-point conditions an operation on floats may report.

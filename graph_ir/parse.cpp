@@ -51,7 +51,9 @@ class Parser {
         for (SymbolId symbol : std::get<SymDim>(*count).symbols())
           if (symbol.index < graph_.symbols.size()) graph_.symbols[symbol.index].late = true;
     for (Symbol& symbol : graph_.symbols)
-      if (symbol.definition) symbol.late = symbol.late || graph_.is_late(symbol.definition->dividend) || graph_.is_late(symbol.definition->divisor);
+      if (symbol.definition)
+        symbol.late =
+            symbol.late || graph_.is_late(symbol.definition->dividend) || graph_.is_late(symbol.definition->divisor);
     return std::move(graph_);
   }
 
@@ -63,7 +65,10 @@ class Parser {
   std::string found() const {
     if (position_ >= text_.size()) return "the end of the text";
     std::size_t end = text_.find_first_of(" \n", position_);
-    return "`" + std::string(text_.substr(position_, std::min(end == std::string_view::npos ? 20 : end - position_, std::size_t(20)))) + "`";
+    return "`" +
+           std::string(text_.substr(position_,
+                                    std::min(end == std::string_view::npos ? 20 : end - position_, std::size_t(20)))) +
+           "`";
   }
 
   char peek() const { return position_ < text_.size() ? text_[position_] : '\0'; }
@@ -130,7 +135,9 @@ class Parser {
     skip_space();
     const std::size_t start = position_;
     if (peek() == '-') ++position_;
-    while (is_word_character(peek()) || peek() == '.' || ((peek() == '-' || peek() == '+') && text_[position_ - 1] == 'e')) ++position_;
+    while (is_word_character(peek()) || peek() == '.' ||
+           ((peek() == '-' || peek() == '+') && text_[position_ - 1] == 'e'))
+      ++position_;
     if (start == position_) fail("expected a number, found " + found());
     return std::string(text_.substr(start, position_ - start));
   }
@@ -168,7 +175,8 @@ class Parser {
       return inner;
     }
     skip_space();
-    if (peek() == 's' && position_ + 1 < text_.size() && std::isdigit(static_cast<unsigned char>(text_[position_ + 1]))) {
+    if (peek() == 's' && position_ + 1 < text_.size() &&
+        std::isdigit(static_cast<unsigned char>(text_[position_ + 1]))) {
       ++position_;
       return SymDim(SymbolId{std::uint32_t(integer())});
     }
@@ -215,7 +223,8 @@ class Parser {
 
   void symbol_declaration() {
     const std::string expected = "s" + std::to_string(graph_.symbols.size());
-    if (const std::string name = word(); name != expected) fail("expected the declaration of " + expected + ", found `" + name + "`");
+    if (const std::string name = word(); name != expected)
+      fail("expected the declaration of " + expected + ", found `" + name + "`");
     Symbol symbol;
     symbol.name = expected;
     symbol.min = INT64_MIN;
@@ -275,7 +284,8 @@ class Parser {
         const std::string digits = number_text();
         std::uint64_t result;
         const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), result);
-        if (error != std::errc() || end != digits.data() + digits.size()) fail("expected an unsigned integer, found `" + digits + "`");
+        if (error != std::errc() || end != digits.data() + digits.size())
+          fail("expected an unsigned integer, found `" + digits + "`");
         return result;
       }
       case DTypeCategory::Complex: {

@@ -34,7 +34,8 @@ void optimise(Graph& graph, bool conditions) {
   run(graph, cse, "cse");
   run(graph, remove_dead, "dce");
   run(graph, sink_broadcasts, "sink_broadcasts");
-  if (!conditions) run(graph, gather_first, "gather_first");  // behind sinking, which leaves what varies by row as narrow as it is
+  if (!conditions)
+    run(graph, gather_first, "gather_first");  // behind sinking, which leaves what varies by row as narrow as it is
   run(graph, simplify, "simplify");  // both bring constants together
   run(graph, cse, "cse");
   run(graph, remove_dead, "dce");

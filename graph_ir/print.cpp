@@ -60,7 +60,8 @@ struct AttrText {
   std::string operator()(const SymDim& value) const { return value.text(); }
   std::string operator()(const Dims& value) const { return text_of(value); }
   std::string operator()(const std::vector<std::optional<Dims>>& value) const {
-    return bracketed(value, [](const std::optional<Dims>& item) { return item ? text_of(*item) : std::string("contiguous"); });
+    return bracketed(value,
+                     [](const std::optional<Dims>& item) { return item ? text_of(*item) : std::string("contiguous"); });
   }
 };
 
@@ -78,7 +79,8 @@ struct ScalarText {
 std::string word(std::string_view name, std::string_view also_allowed) {
   std::string result;
   for (char c : name) {
-    const bool allowed = std::isalnum(static_cast<unsigned char>(c)) || c == '_' || also_allowed.find(c) != std::string_view::npos;
+    const bool allowed =
+        std::isalnum(static_cast<unsigned char>(c)) || c == '_' || also_allowed.find(c) != std::string_view::npos;
     if (allowed)
       result += c;
     else if (result.empty() || result.back() != '_')
@@ -95,8 +97,8 @@ std::string symbol_text(const Graph& graph, std::size_t index) {
   const Symbol& symbol = graph.symbols[index];
   std::string result = SymDim(SymbolId{std::uint32_t(index)}).text();
   if (symbol.definition)
-    result += " = " + operand_of_definition(symbol.definition->dividend) + (symbol.definition->remainder ? " % " : " // ") +
-              operand_of_definition(symbol.definition->divisor);
+    result += " = " + operand_of_definition(symbol.definition->dividend) +
+              (symbol.definition->remainder ? " % " : " // ") + operand_of_definition(symbol.definition->divisor);
   const bool has_min = symbol.min != INT64_MIN, has_max = symbol.max != INT64_MAX;
   if (has_min && has_max)
     result += " in " + std::to_string(symbol.min) + ".." + std::to_string(symbol.max);
@@ -107,7 +109,9 @@ std::string symbol_text(const Graph& graph, std::size_t index) {
   return result;
 }
 
-std::string strides_text(const std::optional<Strides>& strides) { return strides ? " strides " + text_of(*strides) : ""; }
+std::string strides_text(const std::optional<Strides>& strides) {
+  return strides ? " strides " + text_of(*strides) : "";
+}
 
 struct Columns {
   std::string operation, types, location;
@@ -122,7 +126,8 @@ Columns columns(const Graph& graph, const Node& node, const std::vector<std::str
   }
   if (!node.results.empty()) result.operation += " = ";
   result.operation += name(node.op);
-  for (std::size_t i = 0; i < node.operands.size(); ++i) result.operation += (i ? ", " : " ") + name_of(node.operands[i]);
+  for (std::size_t i = 0; i < node.operands.size(); ++i)
+    result.operation += (i ? ", " : " ") + name_of(node.operands[i]);
   std::string attrs;
   for (const AttrRow& attr : row(node.op).attrs) {
     const Attr* value = node.attrs.find(attr.name);
@@ -177,7 +182,8 @@ std::string print(const Graph& graph) {
   std::string result = "graph @" + word(graph.name, ".<>") + "(";
   for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
     const Input& input = graph.inputs[i];
-    result += (i ? ", " : "") + name_of(input.value) + ": " + text(graph.type(input.value)) + strides_text(input.strides);
+    result +=
+        (i ? ", " : "") + name_of(input.value) + ": " + text(graph.type(input.value)) + strides_text(input.strides);
   }
   result += ")";
   for (std::size_t i = 0; i < graph.symbols.size(); ++i) result += (i ? ", " : " where ") + symbol_text(graph, i);
@@ -201,7 +207,8 @@ std::string print(const Graph& graph) {
   }
   for (const Write& write : graph.writes) {
     const bool known = write.input >= 0 && std::size_t(write.input) < graph.inputs.size();
-    result += "  write " + (known ? name_of(graph.inputs[std::size_t(write.input)].value) : "%?") + " <- " + name_of(write.value) + "\n";
+    result += "  write " + (known ? name_of(graph.inputs[std::size_t(write.input)].value) : "%?") + " <- " +
+              name_of(write.value) + "\n";
   }
   result += "  return";
   for (std::size_t i = 0; i < graph.outputs.size(); ++i)

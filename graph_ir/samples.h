@@ -66,8 +66,15 @@ inline double random_real(Random& random, Samples domain) {
     case Samples::Unit: return uniform(random, -0.98, 0.98);
     case Samples::Nonzero: return std::copysign(uniform(random, 0.1, 8), uniform(random, -1, 1));
     case Samples::Special: {
-      const double special[] = {0.0, -0.0, 1.0, -1.0, 1e-3, std::numeric_limits<double>::infinity(),
-                                -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN(), 3.5};
+      const double special[] = {0.0,
+                                -0.0,
+                                1.0,
+                                -1.0,
+                                1e-3,
+                                std::numeric_limits<double>::infinity(),
+                                -std::numeric_limits<double>::infinity(),
+                                std::numeric_limits<double>::quiet_NaN(),
+                                3.5};
       return random() % 2 ? special[random() % std::size(special)] : uniform(random, -8, 8);
     }
     default: return uniform(random, -8, 8);
@@ -119,8 +126,9 @@ inline DenseArray random_array(std::mt19937_64& random, DType dtype, std::vector
         Element<d>::store(place, domain == Samples::Distinct ? Compute(order[std::size_t(i)])
                                                              : detail::random_integer<Compute>(random, domain));
       } else {
-        Element<d>::store(place, Compute(domain == Samples::Distinct ? detail::distinct_real(order[std::size_t(i)], count)
-                                                                     : detail::random_real(random, domain)));
+        Element<d>::store(place,
+                          Compute(domain == Samples::Distinct ? detail::distinct_real(order[std::size_t(i)], count)
+                                                              : detail::random_real(random, domain)));
       }
     }
   });
@@ -165,7 +173,8 @@ class SampleMaker {
   }
 
   ValueId input_array(DenseArray array, Dims shape) {
-    const ValueId value = sample_.graph.add_input("x" + std::to_string(sample_.inputs.size()), {array.dtype, std::move(shape)});
+    const ValueId value =
+        sample_.graph.add_input("x" + std::to_string(sample_.inputs.size()), {array.dtype, std::move(shape)});
     sample_.description += " " + text(sample_.graph.type(value));
     sample_.inputs.push_back(std::move(array));
     return value;
@@ -273,27 +282,37 @@ class SampleMaker {
         break;
       case Op::slice:
         begin(); end({input(dtype_, {40}, real)}, with("starts", ds({3}), "sizes", ds({17}), "steps", Integers{2}));
-        begin(); end({input(dtype_, {6, 23}, real)}, with("starts", ds({1, 22}), "sizes", ds({4, 12}), "steps", Integers{1, -2}));
-        begin(); end({input(dtype_, {6, 5}, real)}, with("starts", ds({6, 0}), "sizes", ds({0, 5}), "steps", Integers{1, 1}));
+        begin();
+        end({input(dtype_, {6, 23}, real)},
+            with("starts", ds({1, 22}), "sizes", ds({4, 12}), "steps", Integers{1, -2}));
+        begin();
+        end({input(dtype_, {6, 5}, real)}, with("starts", ds({6, 0}), "sizes", ds({0, 5}), "steps", Integers{1, 1}));
         break;
       case Op::pad:
-        begin(); end({input(dtype_, {3, 9}, real), input(dtype_, {}, real)}, with("low", ds({1, 2}), "high", ds({0, 3})));
+        begin();
+        end({input(dtype_, {3, 9}, real), input(dtype_, {}, real)}, with("low", ds({1, 2}), "high", ds({0, 3})));
         begin(); end({input(dtype_, {9}, real), input(dtype_, {}, real)}, with("low", ds({-2}), "high", ds({4})));
         break;
       case Op::concat:
-        begin(); end({input(dtype_, {3, 4}, real), input(dtype_, {3, 0}, real), input(dtype_, {3, 9}, real)}, with("axis", std::int64_t{1}));
+        begin();
+        end({input(dtype_, {3, 4}, real), input(dtype_, {3, 0}, real), input(dtype_, {3, 9}, real)},
+            with("axis", std::int64_t{1}));
         begin(); end({input(dtype_, {17}, real), input(dtype_, {5}, real)}, with("axis", std::int64_t{0}));
         break;
       default:  // slice_update
-        begin(); end({input(dtype_, {20}, real), input(dtype_, {6}, real)}, with("starts", ds({2}), "steps", Integers{3}));
-        begin(); end({input(dtype_, {4, 18}, real), input(dtype_, {2, 5}, real)}, with("starts", ds({1, 17}), "steps", Integers{2, -3}));
+        begin();
+        end({input(dtype_, {20}, real), input(dtype_, {6}, real)}, with("starts", ds({2}), "steps", Integers{3}));
+        begin();
+        end({input(dtype_, {4, 18}, real), input(dtype_, {2, 5}, real)},
+            with("starts", ds({1, 17}), "steps", Integers{2, -3}));
     }
   }
 
   void reductions() {
     using Integers = std::vector<std::int64_t>;
     const bool one_axis = op_ == Op::argmax || op_ == Op::argmin;
-    const bool has_identity = op_ == Op::reduce_sum || op_ == Op::reduce_prod || op_ == Op::reduce_and || op_ == Op::reduce_or;
+    const bool has_identity =
+        op_ == Op::reduce_sum || op_ == Op::reduce_prod || op_ == Op::reduce_and || op_ == Op::reduce_or;
     // Products of a hundred numbers up to 8 leave every float type.
     const Samples values = op_ == Op::reduce_prod ? Samples::Unit : domain();
     if (one_axis) {

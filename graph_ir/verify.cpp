@@ -33,7 +33,8 @@ class Verifier {
     for (const Input& input : graph_.inputs) {
       const std::string subject = "input `" + input.name + "`";
       if (!define(input.value)) fail(subject + " defines a value that is defined already");
-      else if (uses_known_symbols(graph_.type(input.value).shape, subject) && input.strides) layout(*input.strides, input.value, subject);
+      else if (uses_known_symbols(graph_.type(input.value).shape, subject) && input.strides)
+        layout(*input.strides, input.value, subject);
     }
     for (const Node& node : graph_.nodes)
       if (node.op == Op::nonzero)
@@ -68,7 +69,8 @@ class Verifier {
     for (const SymDim& dim : dims)
       for (SymbolId symbol : dim.symbols())
         if (symbol.index >= std::min(known, graph_.symbols.size())) {
-          fail(subject + " uses s" + std::to_string(symbol.index) + ", which is not declared" + (known == SIZE_MAX ? "" : " before it"));
+          fail(subject + " uses s" + std::to_string(symbol.index) + ", which is not declared" +
+               (known == SIZE_MAX ? "" : " before it"));
           return false;
         }
     return true;
@@ -112,7 +114,8 @@ class Verifier {
     if (!sound) return;
     if (node.op == Op::nonzero) {
       const std::vector<SymbolId> counted = node.attrs.get<SymDim>("count").symbols();
-      if (counted.empty() || !uncounted_.erase(counted[0])) return broken("counts no symbol, or one that is counted already");
+      if (counted.empty() || !uncounted_.erase(counted[0]))
+        return broken("counts no symbol, or one that is counted already");
       if (!graph_.symbols[counted[0].index].late || graph_.symbols[counted[0].index].definition)
         return broken("counts a symbol that is bound otherwise");
     }
@@ -164,7 +167,8 @@ class Verifier {
     if (main < operands.size() && !accepts(node.op, operands[main].dtype))
       return broken("has no meaning for " + std::string(name(operands[main].dtype)));
     if (node.op == Op::constant && !holds_category(node.attrs.get<Scalar>("value"), category(type.dtype)))
-      return broken("value " + text(node.attrs.get<Scalar>("value")) + " is not of dtype " + std::string(name(type.dtype)));
+      return broken("value " + text(node.attrs.get<Scalar>("value")) + " is not of dtype " +
+                    std::string(name(type.dtype)));
     if (const Attr* steps = node.attrs.find("steps"))
       for (std::int64_t step : std::get<std::vector<std::int64_t>>(*steps))
         if (step == 0) return broken("steps by 0");
@@ -186,9 +190,11 @@ class Verifier {
     auto check = [&](const char* attr, const std::vector<ValueId>& values, bool more = false) {
       const auto& layouts = node.attrs.get<std::vector<std::optional<Dims>>>(attr);
       if (layouts.size() > values.size() || (layouts.size() < values.size() && !more))
-        return broken(std::string(attr) + " has " + std::to_string(layouts.size()) + " entries, expected " + std::to_string(values.size()));
+        return broken(std::string(attr) + " has " + std::to_string(layouts.size()) + " entries, expected " +
+                      std::to_string(values.size()));
       for (std::size_t i = 0; i < layouts.size(); ++i)
-        if (layouts[i]) layout(*layouts[i], values[i], std::string(name(node.op)) + ": " + attr + " " + std::to_string(i));
+        if (layouts[i])
+          layout(*layouts[i], values[i], std::string(name(node.op)) + ": " + attr + " " + std::to_string(i));
     };
     check("operand_strides", node.operands, true);  // others are waited for
     check("result_strides", node.results);
@@ -227,7 +233,8 @@ void check(const Graph& graph, std::string_view stage) {
   const std::vector<VerifyError> errors = verify(graph);
   if (errors.empty()) return;
   std::string message = "graph is broken " + std::string(stage);
-  for (const VerifyError& error : errors) message += "\n  " + error.message + (error.node ? " in node " + std::to_string(*error.node) : "");
+  for (const VerifyError& error : errors)
+    message += "\n  " + error.message + (error.node ? " in node " + std::to_string(*error.node) : "");
   FJ_CHECK(errors.empty(), message + "\n" + print(graph));
 }
 

@@ -1,5 +1,6 @@
-// The rules of batching. Shapes are explicit, so a rule shifts the axes in an operation's attributes by one and gives every
-// operand the axis of the examples; only indices that are data need more: beside them goes the example's own number.
+// The rules of batching. Shapes are explicit, so a rule shifts the axes in an operation's attributes by one and gives
+// every operand the axis of the examples; only indices that are data need more: beside them goes the example's own
+// number.
 #include "graph_ir/vmap.h"
 
 #include <algorithm>
@@ -22,7 +23,8 @@ Attrs with(std::string name, Attr value) {
 
 class Batching {
  public:
-  Batching(Graph& graph, std::span<const Batched> examples) : graph_(graph), count_(graph.type(examples[0].all).shape[0]) {
+  Batching(Graph& graph, std::span<const Batched> examples)
+      : graph_(graph), count_(graph.type(examples[0].all).shape[0]) {
     for (const Batched& batched : examples) all_[batched.example.index] = batched.all;
   }
 
@@ -33,7 +35,9 @@ class Batching {
 
   /// `composites`: those whose result the node makes.
   void node(const Node& node, std::span<const Composite> composites) {
-    if (std::none_of(node.operands.begin(), node.operands.end(), [&](ValueId operand) { return find(operand).valid(); })) return;
+    if (std::none_of(node.operands.begin(), node.operands.end(),
+                     [&](ValueId operand) { return find(operand).valid(); }))
+      return;
     where_ = node.location;
     if (node.op == Op::extern_call || node.op == Op::nonzero) throw NoBatch(node.op, where_);
     std::vector<Composite> batched;  // first: what makes its operands comes before its result
@@ -42,7 +46,8 @@ class Batching {
     Dims expected{count_};
     const Type& one = graph_.type(node.results[0]);
     expected.insert(expected.end(), one.shape.begin(), one.shape.end());
-    FJ_CHECK(graph_.type(result) == (Type{one.dtype, expected}), std::string(name(node.op)) + " of all examples has another type");
+    FJ_CHECK(graph_.type(result) == (Type{one.dtype, expected}),
+             std::string(name(node.op)) + " of all examples has another type");
     all_[node.results[0].index] = result;
     for (Composite& one : batched) {
       one.result = result;
@@ -69,7 +74,9 @@ class Batching {
     return batched;
   }
 
-  ValueId add(Op op, std::vector<ValueId> operands, Attrs attrs = {}) { return graph_.add(op, std::move(operands), std::move(attrs), where_); }
+  ValueId add(Op op, std::vector<ValueId> operands, Attrs attrs = {}) {
+    return graph_.add(op, std::move(operands), std::move(attrs), where_);
+  }
   const Dims& shape(ValueId value) const { return graph_.type(value).shape; }
 
   /// With the axis of the examples: repeated along it if it depends on none.
@@ -109,7 +116,8 @@ class Batching {
       case Op::gather: return gather(node);
       case Op::scatter: case Op::scatter_add: return scatter(node);
       case Op::matmul:
-        if (find(node.operands[0]).valid() && !find(node.operands[1]).valid() && shape(node.operands[1]).size() == 2) return product(node);
+        if (find(node.operands[0]).valid() && !find(node.operands[1]).valid() && shape(node.operands[1]).size() == 2)
+          return product(node);
         [[fallthrough]];
       default: {
         std::vector<ValueId> operands;
@@ -123,7 +131,8 @@ class Batching {
   ValueId product(const Node& node) {
     const ValueId a = all(node.operands[0]);
     const Dims rows = shape(a), columns = shape(node.operands[1]);
-    const ValueId result = add(Op::matmul, {add(Op::reshape, {a}, with("shape", Dims{rows[0] * rows[1], rows[2]})), node.operands[1]});
+    const ValueId result =
+        add(Op::matmul, {add(Op::reshape, {a}, with("shape", Dims{rows[0] * rows[1], rows[2]})), node.operands[1]});
     return add(Op::reshape, {result}, with("shape", Dims{rows[0], rows[1], columns[1]}));
   }
 
@@ -142,7 +151,8 @@ class Batching {
   ValueId pad(const Node& node) {
     const ValueId x = all(node.operands[0]), value = find(node.operands[1]);
     if (!value.valid()) return add(Op::pad, {x, node.operands[1]}, shifted(node.attrs));
-    const ValueId inside = add(Op::pad, {filled(scalar(DType::Bool, true), shape(x)), scalar(DType::Bool, false)}, shifted(node.attrs));
+    const ValueId inside =
+        add(Op::pad, {filled(scalar(DType::Bool, true), shape(x)), scalar(DType::Bool, false)}, shifted(node.attrs));
     const ValueId zeros = add(Op::cast, {scalar(DType::Bool, false)}, with("to", graph_.type(x).dtype));
     const ValueId padded = add(Op::pad, {x, zeros}, shifted(node.attrs));
     Attrs attrs = with("dims", Integers{0});
@@ -206,7 +216,8 @@ class Batching {
     operands.insert(operands.end(), indices.begin(), indices.end());
     const ValueId result = add(Op::gather, std::move(operands), with("axis", std::int64_t(0)));
     // [n, i.., before.., after..] -> [n, before.., i.., after..]
-    return add(Op::transpose, {result}, with("permutation", inverse(moved_forward(shape(result).size(), axis + 1, picked))));
+    return add(Op::transpose, {result},
+               with("permutation", inverse(moved_forward(shape(result).size(), axis + 1, picked))));
   }
 
   ValueId scatter(const Node& node) {
@@ -221,8 +232,9 @@ class Batching {
     const auto picked = std::int64_t(shape(node.operands[2]).size()), axes = std::int64_t(node.operands.size()) - 2;
     // As for a gather, and back.
     const Integers order = moved_forward(shape(base).size(), axis + 1, axes);
-    std::vector<ValueId> operands{add(Op::transpose, {base}, with("permutation", order)),
-                                  add(Op::transpose, {updates}, with("permutation", moved_forward(shape(updates).size(), axis + 1, picked)))};
+    std::vector<ValueId> operands{
+        add(Op::transpose, {base}, with("permutation", order)),
+        add(Op::transpose, {updates}, with("permutation", moved_forward(shape(updates).size(), axis + 1, picked)))};
     const std::vector<ValueId> indices = all_indices(node, 2, true);
     operands.insert(operands.end(), indices.begin(), indices.end());
     const ValueId result = add(node.op, std::move(operands), with("axis", std::int64_t(0)));
@@ -246,7 +258,8 @@ bool Dependence::depends(ValueId value) {
   depends_.resize(graph_.value_count(), false);
   for (; nodes_ < graph_.nodes.size(); ++nodes_) {
     const Node& node = graph_.nodes[nodes_];
-    if (std::any_of(node.operands.begin(), node.operands.end(), [&](ValueId operand) { return depends_[operand.index]; }))
+    if (std::any_of(node.operands.begin(), node.operands.end(),
+                    [&](ValueId operand) { return depends_[operand.index]; }))
       for (ValueId result : node.results) depends_[result.index] = true;
   }
   return depends_[value.index];

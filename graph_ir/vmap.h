@@ -4,8 +4,8 @@
 ///     %y = mul %x, %x          : f32[64]                     =>   %zs = reduce_sum %ys {axes = [1]} : f32[n]
 ///     %z = reduce_sum %y {axes = [0]} : f32[]
 ///
-/// The front end computes with one example; `add_batched` adds the same computation for all of them, their axis in front.
-/// What depends on no example is used as it is. The nodes of the one example are left to die.
+/// The front end computes with one example; `add_batched` adds the same computation for all of them, their axis in
+/// front. What depends on no example is used as it is. The nodes of the one example are left to die.
 #pragma once
 
 #include <span>
@@ -33,7 +33,9 @@ class Dependence {
 /// An operation that runs on one example at a time.
 struct NoBatch : std::runtime_error {
   NoBatch(Op op, Location location)
-      : std::runtime_error(std::string(name(op)) + " runs on one example at a time"), op(op), location(std::move(location)) {}
+      : std::runtime_error(std::string(name(op)) + " runs on one example at a time"),
+        op(op),
+        location(std::move(location)) {}
   Op op;
   Location location;
 };

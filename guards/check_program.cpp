@@ -1,7 +1,7 @@
 // Building and running the check program.
 //
-// Start at CheckProgram::CheckProgram: it orders guards, emits the fetches each needs, then what needs all symbols bound. CheckProgram::decide
-// is the one place where a step is tested.
+// Start at CheckProgram::CheckProgram: it orders guards, emits the fetches each needs, then what needs all symbols
+// bound. CheckProgram::decide is the one place where a step is tested.
 #include "guards/check_program.h"
 
 #include <algorithm>
@@ -63,7 +63,8 @@ Extent extent(const ArrayView& view, bool written = false) {
 /// No written extent shares a byte with another one. In the order of their starts one look at each is enough: an
 /// optimiser's step has hundreds.
 bool written_apart(std::vector<Extent>& extents) {
-  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) { return std::less<>()(a.low, b.low); });
+  std::sort(extents.begin(), extents.end(),
+            [](const Extent& a, const Extent& b) { return std::less<>()(a.low, b.low); });
   const char *any_end = nullptr, *written_end = nullptr;
   for (const Extent& extent : extents) {
     if (extent.low == extent.high) continue;
@@ -79,14 +80,16 @@ bool written_apart(std::vector<Extent>& extents) {
 /// Emits steps; knows which registers are filled and which symbols are bound at each point.
 class Builder {
  public:
-  Builder(CheckProgram& program, const SourceTable& sources) : program_(program), fetched_(sources.all().size(), false) {}
+  Builder(CheckProgram& program, const SourceTable& sources)
+      : program_(program), fetched_(sources.all().size(), false) {}
 
   void build(const SourceTable& sources, const std::vector<std::pair<SymbolId, Symbol::Quotient>>& definitions) {
     const auto& guards = program_.guards_;
     emitted_.assign(guards.size(), false);
     by_source_.resize(fetched_.size());
     for (std::size_t i = 0; i < guards.size(); ++i)
-      if (guards[i].source && row(guards[i].kind).looks_at == LooksAt::Source) by_source_[std::size_t(guards[i].source->id)].push_back(i);
+      if (guards[i].source && row(guards[i].kind).looks_at == LooksAt::Source)
+        by_source_[std::size_t(guards[i].source->id)].push_back(i);
     // An item with guards of its own is fetched for them, which fails where the key is missing.
     std::vector<std::vector<SourceRef>> items(fetched_.size());  // guarded ones, by base
     std::vector<SourceRef> globals;
@@ -145,8 +148,8 @@ class Builder {
   /// The item whose presence `guard` asks for.
   static bool is_item(const Source& item, const Guard& guard) {
     const bool in_dict = item.kind == SourceKind::DictItem && item.base == guard.source;
-    const bool of_instance = (item.kind == SourceKind::Attribute || item.kind == SourceKind::ClassVariable) && guard.source->kind == SourceKind::InstanceDict &&
-                             item.base == guard.source->base;
+    const bool of_instance = (item.kind == SourceKind::Attribute || item.kind == SourceKind::ClassVariable) &&
+                             guard.source->kind == SourceKind::InstanceDict && item.base == guard.source->base;
     return (in_dict || of_instance) && same_key(item.key.get(), guard.object.get());
   }
 
@@ -357,7 +360,9 @@ CheckProgram::CheckProgram(const SourceTable& sources, const std::vector<Guard>&
 CheckProgram::~CheckProgram() = default;
 
 PyObject* changed_class_attribute(const Guard& guard, PyTypeObject* type) {
-  auto now = [](PyObject* was) { return was && PyWeakref_Check(was) ? reinterpret_cast<PyWeakReference*>(was)->wr_object : was; };
+  auto now = [](PyObject* was) {
+    return was && PyWeakref_Check(was) ? reinterpret_cast<PyWeakReference*>(was)->wr_object : was;
+  };
   // Name, then what was found (a weak reference if it can be).
   for (std::size_t i = 0; i + 1 < guard.names.size(); i += 2) {
     PyObject *name = guard.names[i].get(), *was = guard.names[i + 1].get();
@@ -509,7 +514,8 @@ inline __attribute__((always_inline)) bool CheckProgram::decide(const Step& step
       return (values[step.value] = frame.slots[std::size_t(step.number)]) != nullptr;
     case Kind::FetchDictItem:
     case Kind::FetchGlobal: {
-      PyObject* dict = step.kind == Kind::FetchGlobal ? (frame.function ? frame.function->func_globals : nullptr) : values[step.base];
+      PyObject* dict = step.kind == Kind::FetchGlobal ? (frame.function ? frame.function->func_globals : nullptr)
+                                                      : values[step.base];
       if (!dict || !PyDict_Check(dict)) return false;
       std::uint64_t version = fj_dict_version(dict);
       if (version == 0 || version != step.version) {
@@ -535,7 +541,8 @@ inline __attribute__((always_inline)) bool CheckProgram::decide(const Step& step
       PyObject** operands = many.empty() ? few : many.data();
       for (std::size_t i = 0; i < from.size(); ++i) operands[i] = values[from[i]->id];
       Ref<> owned;
-      values[step.value] = fetch_step(*step.source, step.base < 0 ? nullptr : values[step.base], frame, owned, {operands, from.size()});
+      values[step.value] =
+          fetch_step(*step.source, step.base < 0 ? nullptr : values[step.base], frame, owned, {operands, from.size()});
       if (owned) bindings.owned.push_back(std::move(owned));
       return values[step.value] != nullptr;
     }
@@ -547,7 +554,8 @@ inline __attribute__((always_inline)) bool CheckProgram::decide(const Step& step
     }
     case Kind::TypeIs: return reinterpret_cast<PyObject*>(Py_TYPE(value())) == step.object;
     case Kind::TypeIsWeak:
-      return reinterpret_cast<PyWeakReference*>(step.object)->wr_object == reinterpret_cast<PyObject*>(Py_TYPE(value()));
+      return reinterpret_cast<PyWeakReference*>(step.object)->wr_object ==
+             reinterpret_cast<PyObject*>(Py_TYPE(value()));
     case Kind::Identity: return value() == step.object;
     // A weak reference whose object died holds None, which no live value but None equals.
     case Kind::IdentityWeak: return reinterpret_cast<PyWeakReference*>(step.object)->wr_object == value();
@@ -585,7 +593,9 @@ inline __attribute__((always_inline)) bool CheckProgram::decide(const Step& step
       const Py_ssize_t size = builtin_length(object);
       if (size != PyTuple_GET_SIZE(step.object)) return false;
       // By the builtin's own iterator, which runs no Python code whatever the object's class says.
-      PyTypeObject* base = PyODict_Check(object) ? &PyODict_Type : PySet_Check(object) ? &PySet_Type : &PyFrozenSet_Type;
+      PyTypeObject* base = PyODict_Check(object) ? &PyODict_Type
+                           : PySet_Check(object) ? &PySet_Type
+                                                 : &PyFrozenSet_Type;
       Ref<> iterator = Ref<>::steal(base->tp_iter(object));
       bool same = bool(iterator);
       for (Py_ssize_t i = 0; same && i < size; ++i) {
@@ -609,7 +619,8 @@ inline __attribute__((always_inline)) bool CheckProgram::decide(const Step& step
       auto* type = reinterpret_cast<PyTypeObject*>(value());
       if (type->tp_version_tag != 0 && type->tp_version_tag == step.version) return true;
       const Guard& guard = guards_[std::size_t(step.guard)];
-      if (guard.names.empty() || value() != (guard.weak ? reinterpret_cast<PyWeakReference*>(step.object)->wr_object : step.object))
+      if (guard.names.empty() ||
+          value() != (guard.weak ? reinterpret_cast<PyWeakReference*>(step.object)->wr_object : step.object))
         return false;
       // The class changed: only what the segment relied on counts.
       if (changed_class_attribute(guard, type) != nullptr) return false;
@@ -617,14 +628,17 @@ inline __attribute__((always_inline)) bool CheckProgram::decide(const Step& step
       return true;
     }
     case Kind::FunctionCode: {
-      PyObject* code = guards_[std::size_t(step.guard)].weak ? reinterpret_cast<PyWeakReference*>(step.object)->wr_object : step.object;
+      PyObject* code = guards_[std::size_t(step.guard)].weak
+                           ? reinterpret_cast<PyWeakReference*>(step.object)->wr_object
+                           : step.object;
       return PyFunction_Check(value()) && PyFunction_GET_CODE(value()) == code;
     }
     case Kind::Array: {
       const ArrayCheck& check = arrays_[step.array];
       if (check.quick.rank >= 0 && Py_TYPE(value()) == check.type) {
         void* data;
-        if (*check.library == Library::Numpy ? quick_numpy(value(), check.quick, data) : quick_torch(value(), check.quick, data)) {
+        if (*check.library == Library::Numpy ? quick_numpy(value(), check.quick, data)
+                                             : quick_torch(value(), check.quick, data)) {
           bindings.data[std::size_t(step.value)] = data;
           return true;
         }
@@ -632,7 +646,8 @@ inline __attribute__((always_inline)) bool CheckProgram::decide(const Step& step
       ArrayView view;
       if (!read_array(check, value(), view) || view.dtype != check.dtype || view.rank != check.rank) return false;
       if (view.requires_grad != check.requires_grad || (check.writeable_required && !view.writeable) ||
-          (check.aligned_required && !view.aligned) || (check.key_set != 0 && view.key_set != check.key_set) || view.device != check.device)
+          (check.aligned_required && !view.aligned) || (check.key_set != 0 && view.key_set != check.key_set) ||
+          view.device != check.device)
         return false;
       bindings.data[std::size_t(step.value)] = view.data;
       if (!layout_matches(check, view, symbols, false)) return false;
@@ -655,7 +670,8 @@ inline __attribute__((always_inline)) bool CheckProgram::decide(const Step& step
     }
     case Kind::Define: {
       const Symbol::Quotient& quotient = *step.quotient;
-      const auto found = floor_quotient(quotient.dividend.evaluate(symbols), quotient.divisor.evaluate(symbols), quotient.remainder);
+      const auto found =
+          floor_quotient(quotient.dividend.evaluate(symbols), quotient.divisor.evaluate(symbols), quotient.remainder);
       if (found) symbols[step.symbol] = *found;
       return found.has_value();
     }

@@ -3,9 +3,10 @@
 ///
 /// The fast path and the explanation run the same steps by the same function, so they can't disagree.
 ///
-/// Dicts that have a version number are remembered with what was found in them: while the number stays, the answer does,
-/// and a step costs a load and a compare instead of a lookup. Version numbers are never used twice in a process, so the
-/// number alone identifies dict and contents. Likewise classes. A run that held is remembered as a whole: see memo.h.
+/// Dicts that have a version number are remembered with what was found in them: while the number stays, the answer
+/// does, and a step costs a load and a compare instead of a lookup. Version numbers are never used twice in a process,
+/// so the number alone identifies dict and contents. Likewise classes. A run that held is remembered as a whole: see
+/// memo.h.
 #pragma once
 
 #include <cstdint>
@@ -56,11 +57,40 @@ struct ArrayCheck {
 
 struct Step {
   enum class Kind : std::uint8_t {
-    FetchSlot, FetchDictItem, FetchAttribute, FetchGlobal, FetchMade, FetchOther,
-    TypeIs, TypeIsWeak, Identity, IdentityWeak, EqualsInt, Equals, Differs, Length, LengthBind, DictKeys, Elements,
-    HasKey, LacksKey, TypeVersion,
-    FunctionCode, Array, ArrayDeferred, IntBind, IntCompare, Define, Relation, SameObject, NotSame, NoOverlap, Unbound, GradMode,
-    TorchModes, NumpyErrState,
+    FetchSlot,
+    FetchDictItem,
+    FetchAttribute,
+    FetchGlobal,
+    FetchMade,
+    FetchOther,
+    TypeIs,
+    TypeIsWeak,
+    Identity,
+    IdentityWeak,
+    EqualsInt,
+    Equals,
+    Differs,
+    Length,
+    LengthBind,
+    DictKeys,
+    Elements,
+    HasKey,
+    LacksKey,
+    TypeVersion,
+    FunctionCode,
+    Array,
+    ArrayDeferred,
+    IntBind,
+    IntCompare,
+    Define,
+    Relation,
+    SameObject,
+    NotSame,
+    NoOverlap,
+    Unbound,
+    GradMode,
+    TorchModes,
+    NumpyErrState,
   };
   Kind kind;
   std::int32_t value = 0;          // register that is tested or filled

@@ -63,11 +63,13 @@ std::int64_t expected_number(const ArrayCheck::Number& number, std::span<const s
 }
 
 /// True if the arrays differ in sizes (and what follows from them) alone; `axes` are those.
-bool only_sizes_differ(const ArrayCheck& check, PyObject* object, std::span<const std::int64_t> symbols, std::vector<int>& axes) {
+bool only_sizes_differ(const ArrayCheck& check, PyObject* object, std::span<const std::int64_t> symbols,
+                       std::vector<int>& axes) {
   ArrayView view;
   if (!read_array(check, object, view) || view.dtype != check.dtype || view.rank != check.rank ||
       view.requires_grad != check.requires_grad || (check.writeable_required && !view.writeable) ||
-      (check.aligned_required && !view.aligned) || (check.key_set != 0 && view.key_set != check.key_set) || view.device != check.device)
+      (check.aligned_required && !view.aligned) || (check.key_set != 0 && view.key_set != check.key_set) ||
+      view.device != check.device)
     return false;
   for (int i = 0; i < check.rank; ++i)
     if (view.shape[i] != expected_number(check.sizes[std::size_t(i)], symbols)) axes.push_back(i);
@@ -87,7 +89,8 @@ std::string Guard::text() const {
   if (kind == GuardKind::TypeVersion && !names.empty()) {
     std::string attributes;
     for (std::size_t i = 0; i < names.size(); i += 2)
-      if (const char* name = PyUnicode_AsUTF8(names[i].get())) attributes += (attributes.empty() ? "" : ", ") + source->text() + "." + name;
+      if (const char* name = PyUnicode_AsUTF8(names[i].get()))
+        attributes += (attributes.empty() ? "" : ", ") + source->text() + "." + name;
     replace(result, "{source}", attributes);
   }
   if (source) replace(result, "{source}", source->text());
@@ -173,7 +176,9 @@ std::vector<GuardSet::Failure> GuardSet::failures(const FrameValues& values) con
         break;
       case Kind::Elements:
       case Kind::DictKeys: {
-        auto keys = Ref<>::steal(PyDict_CheckExact(found) || PyODict_CheckExact(found) || PyAnySet_CheckExact(found) ? PySequence_List(found) : nullptr);
+        auto keys = Ref<>::steal(PyDict_CheckExact(found) || PyODict_CheckExact(found) || PyAnySet_CheckExact(found)
+                                     ? PySequence_List(found)
+                                     : nullptr);
         auto tuple = Ref<>::steal(keys ? PyList_AsTuple(keys.get()) : nullptr);
         PyErr_Clear();
         failure.found = describe_object(tuple ? tuple.get() : found);
@@ -186,7 +191,9 @@ std::vector<GuardSet::Failure> GuardSet::failures(const FrameValues& values) con
         failure.expected = guard->text();
         break;
       case Kind::TypeVersion: {
-        PyObject* name = PyType_Check(found) ? guard_program::changed_class_attribute(*guard, reinterpret_cast<PyTypeObject*>(found)) : nullptr;
+        PyObject* name = PyType_Check(found)
+                             ? guard_program::changed_class_attribute(*guard, reinterpret_cast<PyTypeObject*>(found))
+                             : nullptr;
         const char* text = name ? PyUnicode_AsUTF8(name) : nullptr;
         failure.found = guard->source->text() + (text ? std::string(".") + text : "") + " was changed";
         failure.expected = guard->text();
@@ -199,7 +206,8 @@ std::vector<GuardSet::Failure> GuardSet::failures(const FrameValues& values) con
       case Kind::IntBind:
       case Kind::IntCompare:
         failure.found = describe_object(found);
-        failure.expected = step.kind == Kind::IntBind ? "an int of 31 bits" : std::to_string(bindings.symbols[step.symbol]);
+        failure.expected =
+            step.kind == Kind::IntBind ? "an int of 31 bits" : std::to_string(bindings.symbols[step.symbol]);
         break;
       case Kind::Define:
         failure.found = "division by zero";

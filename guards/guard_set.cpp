@@ -45,7 +45,8 @@ bool same_expectation(const ArrayExpectation& a, const ArrayExpectation& b) {
 
 /// The same test: `a` is in the set already, `b` is new.
 bool same_guard(const Guard& a, const Guard& b) {
-  if (a.kind != b.kind || a.source != b.source || a.number != b.number || a.symbol != b.symbol || a.others != b.others) return false;
+  if (a.kind != b.kind || a.source != b.source || a.number != b.number || a.symbol != b.symbol || a.others != b.others)
+    return false;
   if (a.left != b.left || a.right != b.right || a.array.has_value() != b.array.has_value()) return false;
   if (a.array && !same_expectation(*a.array, *b.array)) return false;
   if (a.weak || b.weak) return a.weak.get() == b.weak.get();  // one weak reference per object without callback
@@ -89,7 +90,8 @@ void GuardSet::add(Guard guard) {
       std::vector<Ref<>> names;
       for (Ref<>& name : guard.names) {
         names.push_back(name);
-        names.push_back(name.get() == bases_name() ? remembered_bases(type) : remembered(fj_type_lookup(type, name.get())));
+        names.push_back(name.get() == bases_name() ? remembered_bases(type)
+                                                   : remembered(fj_type_lookup(type, name.get())));
       }
       guard.names = std::move(names);
       // A lookup makes CPython give the class a version if it has none now.
@@ -106,7 +108,8 @@ void GuardSet::add(Guard guard) {
   }
   for (auto [at, end] = by_place_.equal_range({guard.kind, guard.source}); at != end; ++at) {
     Guard& old = guards_[at->second];
-    if (guard.kind == GuardKind::TypeVersion && old.weak.get() == guard.weak.get() && old.object.get() == guard.object.get()) {
+    if (guard.kind == GuardKind::TypeVersion && old.weak.get() == guard.weak.get() &&
+        old.object.get() == guard.object.get()) {
       // One guard per class: no names is the stronger one.
       if (old.names.empty() || guard.names.empty()) {
         old.names.clear();

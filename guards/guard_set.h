@@ -36,7 +36,7 @@ struct ArrayExpectation {
   PyTypeObject* type = nullptr;           // exact: numpy.ndarray, torch.Tensor, torch.nn.Parameter
   DType dtype = DType::F32;
   Dims shape;
-  Dims strides;                           // in elements, of every dimension; of an array of NumPy without elements they are not compared
+  Dims strides;  // in elements, of every dimension; of an array of NumPy without elements they are not compared
   bool requires_grad = false;             // torch
   int device = kHost;                     // torch
   bool writeable_required = false;        // NumPy inputs that are written
@@ -59,14 +59,13 @@ constexpr bool compare_numbers(std::int64_t a, int comparison, std::int64_t b) {
 struct Guard {
   GuardKind kind;
   SourceRef source = nullptr;
-  /// Identity, TypeIs, FunctionCode, Equals, Differs, DictKeys and Elements (tuple or list), HasKey, LacksKey: what is expected or
-  /// asked for.
-  /// TypeVersion: the type, and `names` the attributes relied on, found or not, GuardSet::bases_name() for its bases (empty: any
-  /// change of the class counts).
-  /// Objects that can be are held weakly once the guard is in a GuardSet: then this is null.
+  /// Identity, TypeIs, FunctionCode, Equals, Differs, DictKeys and Elements (tuple or list), HasKey, LacksKey: what is
+  /// expected or asked for. TypeVersion: the type, and `names` the attributes relied on, found or not,
+  /// GuardSet::bases_name() for its bases (empty: any change of the class counts). Objects that can be are held weakly
+  /// once the guard is in a GuardSet: then this is null.
   Ref<PyObject> object;
   std::vector<Ref<PyObject>> names;
-  std::int64_t number = 0;                // Length, SymbolRange, ...; NoOverlap: how many of `others` are written as the source is
+  std::int64_t number = 0;  // Length, SymbolRange, ...; NoOverlap: how many of `others` are written as the source is
   SymbolId symbol{UINT32_MAX};            // IntSymbol, LengthSymbol: binds the int's value, the length
   std::optional<ArrayExpectation> array;
   std::optional<SymDim> left, right;      // Relation: left (number as comparison Py_LT..) right
@@ -83,7 +82,7 @@ struct Guard {
 /// Values bound while checking, handed to the program.
 struct GuardBindings {
   std::vector<std::int64_t> symbols;
-  std::vector<PyObject*> values;          // by Source::id, borrowed from the frame for the time of the call; null: not fetched
+  std::vector<PyObject*> values;  // by Source::id, borrowed from the frame for the time of the call; null: not fetched
   std::vector<void*> data;                // by Source::id, of sources with an Array guard: where element 0 is
   std::vector<Ref<PyObject>> owned;       // keeps values alive that were made by fetching; clear it after the call
   struct Extent {
@@ -119,8 +118,8 @@ class GuardSet {
     std::vector<int> axes;                // Array: sizes that differ, if nothing else does
   };
   std::optional<Failure> first_failure(const FrameValues& values) const;
-  /// The first failure and, as long as those before were sizes or values of leaves (an array's sizes, an int), the next:
-  /// everything that has to be generalised at once.
+  /// The first failure and, as long as those before were sizes or values of leaves (an array's sizes, an int), the
+  /// next: everything that has to be generalised at once.
   std::vector<Failure> failures(const FrameValues& values) const;
 
   const std::vector<Guard>& all() const { return guards_; }
@@ -133,7 +132,8 @@ class GuardSet {
   std::shared_ptr<SourceTable> sources_;
   std::vector<Guard> guards_;
   std::vector<std::pair<SymbolId, Symbol::Quotient>> definitions_;
-  std::multimap<std::pair<GuardKind, SourceRef>, std::size_t> by_place_;  // indices into guards_, for dropping duplicates
+  std::multimap<std::pair<GuardKind, SourceRef>, std::size_t>
+      by_place_;  // indices into guards_, for dropping duplicates
   std::unique_ptr<guard_program::CheckProgram> program_;  // null until sealed
   std::uint64_t serial_;                               // of this set: addresses are used again
   friend class BindingsLease;
@@ -141,11 +141,13 @@ class GuardSet {
   mutable bool lent_ = false;
 };
 
-/// Bindings for one run, with the GIL held: the set's own if they are free, so that calls allocate nothing and find most
-/// values where the last call left them; else (recursion, another thread) new ones. The set must outlive the lease.
+/// Bindings for one run, with the GIL held: the set's own if they are free, so that calls allocate nothing and find
+/// most values where the last call left them; else (recursion, another thread) new ones. The set must outlive the
+/// lease.
 class BindingsLease {
  public:
-  explicit BindingsLease(const GuardSet& set) : set_(set.lent_ ? nullptr : &set), bindings_(set_ ? set.bindings_ : own_.emplace()) {
+  explicit BindingsLease(const GuardSet& set)
+      : set_(set.lent_ ? nullptr : &set), bindings_(set_ ? set.bindings_ : own_.emplace()) {
     if (set_) set.lent_ = true;
   }
   ~BindingsLease() {

@@ -45,12 +45,15 @@ constexpr std::uint64_t kNever = 0;  // a word that never has the value expected
 
 }  // namespace
 
-Memo::Memo(const CheckProgram& program, const FrameValues& frame, const GuardBindings& bindings, const std::vector<bool>& varies) : serial_(next_serial()) {
+Memo::Memo(const CheckProgram& program, const FrameValues& frame, const GuardBindings& bindings,
+           const std::vector<bool>& varies)
+    : serial_(next_serial()) {
   places_.assign(bindings.values.size(), Place::Unknown);
   pinned_.assign(bindings.values.size(), false);
   for (std::uint32_t i = 0; i < program.steps().size(); ++i) note(program, i, frame, bindings, varies);
   for (Dict& dict : dicts_)
-    for (Fact& fact : dict.facts) fact.replaceable = fact.kind == Fact::Kind::Value && !pinned_[std::size_t(fact.target)];
+    for (Fact& fact : dict.facts)
+      fact.replaceable = fact.kind == Fact::Kind::Value && !pinned_[std::size_t(fact.target)];
   places_ = {};
   pinned_ = {};
   word_at_ = {};
@@ -74,20 +77,23 @@ bool Memo::whole(Attempt attempt) {
 }
 
 /// Whether the step is left to each call, or words stand for it.
-void Memo::note(const CheckProgram& program, std::uint32_t index, const FrameValues& frame, const GuardBindings& bindings, const std::vector<bool>& varies) {
+void Memo::note(const CheckProgram& program, std::uint32_t index, const FrameValues& frame,
+                const GuardBindings& bindings, const std::vector<bool>& varies) {
   const Step& step = program.steps()[index];
   auto place = [&](std::int32_t target) { return target < 0 ? Place::Frame : places_[std::size_t(target)]; };
   auto value = [&](std::int32_t target) { return bindings.values[std::size_t(target)]; };
   if (is_fetch(step.kind)) {
     Place& own = places_[std::size_t(step.value)];
-    const bool root = step.kind == Kind::FetchSlot || (step.kind == Kind::FetchOther && step.source->kind == SourceKind::Function);
+    const bool root =
+        step.kind == Kind::FetchSlot || (step.kind == Kind::FetchOther && step.source->kind == SourceKind::Function);
     if (root && varies[std::size_t(step.value)]) {
       own = Place::Call;
       after_.push_back(index);
     } else if (root) {
       own = Place::Frame;
       before_.push_back(index);
-    } else if (step.kind != Kind::FetchMade && place(step.base) != Place::Call && whole([&] { return fetch(step, frame, bindings); })) {
+    } else if (step.kind != Kind::FetchMade && place(step.base) != Place::Call &&
+               whole([&] { return fetch(step, frame, bindings); })) {
       own = Place::Here;
       values_.push_back({step.value, value(step.value)});
       if (step.base >= 0) use(step.base, value(step.base));
@@ -147,7 +153,8 @@ bool Memo::class_unchanged(PyTypeObject* type) {
   auto address = bits(&type->tp_version_tag);
   const bool high = address % 8 != 0;
   address -= high ? 4 : 0;
-  word(reinterpret_cast<const void*>(address), std::uint64_t(type->tp_version_tag) << (high ? 32 : 0), high ? 0xffffffff00000000u : 0xffffffffu);
+  word(reinterpret_cast<const void*>(address), std::uint64_t(type->tp_version_tag) << (high ? 32 : 0),
+       high ? 0xffffffff00000000u : 0xffffffffu);
   return true;
 }
 
@@ -197,7 +204,8 @@ bool Memo::fetch(const Step& step, const FrameValues& frame, const GuardBindings
   }
 }
 
-bool Memo::fetch_other(const Source& source, PyObject* base, PyObject* found, std::int32_t target, const FrameValues& frame) {
+bool Memo::fetch_other(const Source& source, PyObject* base, PyObject* found, std::int32_t target,
+                       const FrameValues& frame) {
   auto* function = reinterpret_cast<PyFunctionObject*>(base);
   switch (source.kind) {
     case SourceKind::Constant: return true;
@@ -268,7 +276,9 @@ bool Memo::fetch_other(const Source& source, PyObject* base, PyObject* found, st
 }
 
 bool Memo::test(const Step& step, const Guard& guard, PyObject* value) {
-  auto referent = [&](const void* expected) { pointer(&reinterpret_cast<PyWeakReference*>(step.object)->wr_object, expected); };
+  auto referent = [&](const void* expected) {
+    pointer(&reinterpret_cast<PyWeakReference*>(step.object)->wr_object, expected);
+  };
   if (step.kind != Kind::Identity && step.kind != Kind::IdentityWeak) type_of(value);
   switch (step.kind) {
     case Kind::TypeIs: return true;
@@ -279,7 +289,9 @@ bool Memo::test(const Step& step, const Guard& guard, PyObject* value) {
     case Kind::IdentityWeak: referent(value); return true;
     case Kind::EqualsInt:
     case Kind::Equals:
-      if (!PyLong_CheckExact(value) && !PyFloat_CheckExact(value) && !PyUnicode_CheckExact(value) && !PyBytes_CheckExact(value)) return false;
+      if (!PyLong_CheckExact(value) && !PyFloat_CheckExact(value) && !PyUnicode_CheckExact(value) &&
+          !PyBytes_CheckExact(value))
+        return false;
       kept_.push_back(Ref<>::borrow(value));
       return true;
     case Kind::Length:

@@ -1,13 +1,14 @@
 /// What one successful run of a check program saw of the process, as words of memory.
 ///
-/// Most steps of a check program ask about things that hardly ever change: globals, classes, the attributes of modules. The memo
-/// of a run has, for each such step, the words whose values decided it: an object's type, where its dict is, the dict's version,
-/// a class's version, the items of a tuple. While every word still has its value each of those steps would do what it did,
-/// so a call compares the words, takes the values fetched then, and runs only the other steps.
+/// Most steps of a check program ask about things that hardly ever change: globals, classes, the attributes of modules.
+/// The memo of a run has, for each such step, the words whose values decided it: an object's type, where its dict is,
+/// the dict's version, a class's version, the items of a tuple. While every word still has its value each of those
+/// steps would do what it did, so a call compares the words, takes the values fetched then, and runs only the other
+/// steps.
 ///
-/// A word is compared only after those that prove its address is in a live object: an object is reached from the frame's slots,
-/// the running function or an object the guards hold, by words compared before. No conclusion rests on two objects of different
-/// times having one address: what is read of an object is read again.
+/// A word is compared only after those that prove its address is in a live object: an object is reached from the
+/// frame's slots, the running function or an object the guards hold, by words compared before. No conclusion rests on
+/// two objects of different times having one address: what is read of an object is read again.
 ///
 /// A dict that has changed is asked again for the few keys that count: a script's globals change with every statement.
 #pragma once
@@ -30,9 +31,11 @@ class Memo {
  public:
   /// Built from `bindings`, which a run of `program` over `frame` that held has just filled. `varies`: registers of
   /// slots that have another object again and again; what is reached from one is looked at in each call.
-  Memo(const CheckProgram& program, const FrameValues& frame, const GuardBindings& bindings, const std::vector<bool>& varies);
+  Memo(const CheckProgram& program, const FrameValues& frame, const GuardBindings& bindings,
+       const std::vector<bool>& varies);
 
-  /// Steps to run at every call: those that need nothing from here, and those to run after `holds`. Indices into the program.
+  /// Steps to run at every call: those that need nothing from here, and those to run after `holds`. Indices into the
+  /// program.
   const std::vector<std::uint32_t>& before() const { return before_; }
   const std::vector<std::uint32_t>& after() const { return after_; }
 
@@ -42,7 +45,12 @@ class Memo {
   std::int32_t other_root() const { return other_root_; }
 
  private:
-  enum class Place : std::uint8_t { Unknown, Frame, Here, Call };  // who fills a register: the frame, the memo, or a step of each call
+  enum class Place : std::uint8_t {
+    Unknown,
+    Frame,
+    Here,
+    Call
+  };  // who fills a register: the frame, the memo, or a step of each call
 
   /// (word at address & mask) == expected.
   struct Word {
@@ -72,11 +80,13 @@ class Memo {
     PyObject* object;
   };
 
-  void note(const CheckProgram& program, std::uint32_t index, const FrameValues& frame, const GuardBindings& bindings, const std::vector<bool>& varies);
+  void note(const CheckProgram& program, std::uint32_t index, const FrameValues& frame, const GuardBindings& bindings,
+            const std::vector<bool>& varies);
   template <class Attempt>
   bool whole(Attempt attempt);
   bool fetch(const Step& step, const FrameValues& frame, const GuardBindings& bindings);
-  bool fetch_other(const Source& source, PyObject* base, PyObject* found, std::int32_t target, const FrameValues& frame);
+  bool fetch_other(const Source& source, PyObject* base, PyObject* found, std::int32_t target,
+                   const FrameValues& frame);
   bool test(const Step& step, const Guard& guard, PyObject* value);
   bool class_unchanged(PyTypeObject* type);
   bool attribute(PyObject* owner, PyObject* name, std::int32_t target);

@@ -1,8 +1,9 @@
 // Fetching and naming of sources.
 //
 // `fetch_step` checks what it touches, so it is safe on any object: a check program may run it before the guards
-// on the base have been tested. Nothing here runs Python code, with one proviso: lookups in a dict compare keys, and the
-// keys of sources are exact str or int, whose comparison with a user's key is the user's only if their hashes agree.
+// on the base have been tested. Nothing here runs Python code, with one proviso: lookups in a dict compare keys, and
+// the keys of sources are exact str or int, whose comparison with a user's key is the user's only if their hashes
+// agree.
 #include "guards/source.h"
 
 #include <algorithm>
@@ -85,8 +86,8 @@ bool is_plain(PyObject* object) {
       if (!PyTuple_GET_ITEM(object, i) || !is_plain(PyTuple_GET_ITEM(object, i))) return false;
     return true;
   }
-  return object == Py_None || object == Py_Ellipsis || type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type ||
-         type == &PyUnicode_Type || type == &PyBytes_Type || type == &PyComplex_Type;
+  return object == Py_None || object == Py_Ellipsis || type == &PyLong_Type || type == &PyFloat_Type ||
+         type == &PyBool_Type || type == &PyUnicode_Type || type == &PyBytes_Type || type == &PyComplex_Type;
 }
 
 void replace(std::string& text, std::string_view what, const std::string& with) {
@@ -106,7 +107,8 @@ std::string describe_object(PyObject* object) {
     return "module " + std::string(module ? module : "?");
   }
   if (PyFunction_Check(object)) return "function " + utf8(reinterpret_cast<PyFunctionObject*>(object)->func_qualname);
-  if (PyCFunction_Check(object)) return "function " + std::string(reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name);
+  if (PyCFunction_Check(object))
+    return "function " + std::string(reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name);
   if (PyCode_Check(object)) return "code of " + utf8(reinterpret_cast<PyCodeObject*>(object)->co_qualname);
   return std::string(Py_TYPE(object)->tp_name) + " object";
 }
@@ -116,13 +118,15 @@ namespace {
 /// `L.n / 10` for truediv(L.n, 10).
 std::string result_text(const Source& source) {
   constexpr std::pair<std::string_view, std::string_view> kOperators[] = {
-      {"add", "+"}, {"sub", "-"}, {"mul", "*"}, {"truediv", "/"}, {"floordiv", "//"}, {"mod", "%"}, {"pow", "**"}, {"and_", "&"}, {"or_", "|"}, {"xor", "^"},
-      {"rshift", ">>"}, {"lt", "<"}, {"le", "<="}, {"eq", "=="}, {"ne", "!="}, {"gt", ">"}, {"ge", ">="}};
+      {"add", "+"},  {"sub", "-"},  {"mul", "*"}, {"truediv", "/"}, {"floordiv", "//"}, {"mod", "%"},
+      {"pow", "**"}, {"and_", "&"}, {"or_", "|"}, {"xor", "^"},     {"rshift", ">>"},   {"lt", "<"},
+      {"le", "<="},  {"eq", "=="},  {"ne", "!="}, {"gt", ">"},      {"ge", ">="}};
   constexpr int kDeepest = 8;  // more nobody reads
   PyObject* function = source.key.get();
-  const std::string name = PyCFunction_Check(function)                ? reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name
-                           : Py_TYPE(function) == &PyMethodDescr_Type ? utf8(reinterpret_cast<PyDescrObject*>(function)->d_name)
-                                                                      : describe_object(function);
+  const std::string name = PyCFunction_Check(function) ? reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name
+                           : Py_TYPE(function) == &PyMethodDescr_Type
+                               ? utf8(reinterpret_cast<PyDescrObject*>(function)->d_name)
+                               : describe_object(function);
   if (source.depth > kDeepest) return name + "(...)";
   auto operand = [&](std::size_t i) {
     const Source& part = *source.operands[i];
@@ -147,7 +151,8 @@ std::string Source::text() const {
   replace(result, "{index}", std::to_string(index));
   if (key) {
     // In brackets and for constants: the value; else the key is a name.
-    bool name = PyUnicode_Check(key.get()) && result.find("[{key}]") == std::string::npos && kind != SourceKind::Constant;
+    bool name =
+        PyUnicode_Check(key.get()) && result.find("[{key}]") == std::string::npos && kind != SourceKind::Constant;
     replace(result, "{key}", name ? utf8(key.get()) : describe_object(key.get()));
   }
   return result;
@@ -155,12 +160,15 @@ std::string Source::text() const {
 
 bool is_plain_operand(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  return type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyUnicode_Type || type == &PyBytes_Type || object == Py_None;
+  return type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyUnicode_Type ||
+         type == &PyBytes_Type || object == Py_None;
 }
 
 bool is_operand(PyObject* object) {
   if (is_plain_operand(object) || PySlice_Check(object)) return true;
-  if (PyTuple_CheckExact(object)) return std::all_of(&PyTuple_GET_ITEM(object, 0), &PyTuple_GET_ITEM(object, 0) + PyTuple_GET_SIZE(object), is_plain_operand);
+  if (PyTuple_CheckExact(object))
+    return std::all_of(&PyTuple_GET_ITEM(object, 0), &PyTuple_GET_ITEM(object, 0) + PyTuple_GET_SIZE(object),
+                       is_plain_operand);
   return is_pattern(object) || is_match(object);
 }
 
@@ -180,7 +188,8 @@ bool is_made_anew(SourceRef source) {
   return !source->operands.empty();
 }
 
-SourceRef SourceTable::make(SourceKind kind, SourceRef base, std::int64_t index, PyObject* key, const std::vector<SourceRef>& operands) {
+SourceRef SourceTable::make(SourceKind kind, SourceRef base, std::int64_t index, PyObject* key,
+                            const std::vector<SourceRef>& operands) {
   // A slot is its number: its name is only how it prints.
   PyObject* identity = kind == SourceKind::Slot ? nullptr : key;
   std::size_t hash = std::size_t(kind) * 1000003u ^ std::hash<const void*>()(base) * 31u ^ std::size_t(index) * 8191u ^
@@ -224,22 +233,29 @@ PyTypeObject* deque_type() {
 
 bool is_deque(PyObject* object) { return Py_TYPE(object) == deque_type(); }
 
-PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& values, Ref<>& owned, std::span<PyObject* const> operands) {
+PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& values, Ref<>& owned,
+                     std::span<PyObject* const> operands) {
   if (source.base && !base) return nullptr;
   PyFunctionObject* function = base && PyFunction_Check(base) ? reinterpret_cast<PyFunctionObject*>(base) : nullptr;
   switch (source.kind) {
     case SourceKind::Slot:
-      return source.index >= 0 && std::size_t(source.index) < values.slots.size() ? values.slots[std::size_t(source.index)] : nullptr;
-    case SourceKind::Global: return values.function ? dict_item(values.function->func_globals, source.key.get()) : nullptr;
-    case SourceKind::Builtin: return values.function ? dict_item(values.function->func_builtins, source.key.get()) : nullptr;
+      return source.index >= 0 && std::size_t(source.index) < values.slots.size()
+                 ? values.slots[std::size_t(source.index)]
+                 : nullptr;
+    case SourceKind::Global:
+      return values.function ? dict_item(values.function->func_globals, source.key.get()) : nullptr;
+    case SourceKind::Builtin:
+      return values.function ? dict_item(values.function->func_builtins, source.key.get()) : nullptr;
     case SourceKind::Function: return reinterpret_cast<PyObject*>(values.function);
     case SourceKind::Constant: return source.key.get();
     case SourceKind::DictItem: return dict_item(base, source.key.get());
     case SourceKind::ListItem:
-      return PyList_Check(base) && source.index >= 0 && source.index < PyList_GET_SIZE(base) ? PyList_GET_ITEM(base, source.index)
-                                                                                             : nullptr;
+      return PyList_Check(base) && source.index >= 0 && source.index < PyList_GET_SIZE(base)
+                 ? PyList_GET_ITEM(base, source.index)
+                 : nullptr;
     case SourceKind::DequeItem:
-      if (is_deque(base) && source.index >= 0 && source.index < Py_SIZE(base)) owned = Ref<>::steal(PySequence_GetItem(base, Py_ssize_t(source.index)));
+      if (is_deque(base) && source.index >= 0 && source.index < Py_SIZE(base))
+        owned = Ref<>::steal(PySequence_GetItem(base, Py_ssize_t(source.index)));
       return owned.get();
     case SourceKind::TupleItem: return tuple_item(base, source.index);
     case SourceKind::InstanceDict: return fj_instance_dict(base);
@@ -258,7 +274,8 @@ PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& va
       PyObject* defaults = function ? function->func_defaults : nullptr;
       return defaults ? tuple_item(defaults, from_the_end(source.index, defaults)) : nullptr;
     }
-    case SourceKind::FunctionKwDefault: return function ? dict_item(function->func_kwdefaults, source.key.get()) : nullptr;
+    case SourceKind::FunctionKwDefault:
+      return function ? dict_item(function->func_kwdefaults, source.key.get()) : nullptr;
     case SourceKind::MethodSelf:
       if (PyMethod_Check(base)) return PyMethod_GET_SELF(base);
       return PyCFunction_Check(base) ? PyCFunction_GET_SELF(base) : nullptr;
@@ -291,7 +308,8 @@ PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& va
       PyObject* key = operands.empty() ? nullptr : operands[0];
       if (!key || !is_plain_operand(key)) return nullptr;
       if (!PyList_CheckExact(base) && !PyTuple_CheckExact(base)) return dict_item(base, key);
-      const Py_ssize_t place = PyLong_CheckExact(key) ? PyLong_AsSsize_t(key) : PY_SSIZE_T_MIN, size = PySequence_Fast_GET_SIZE(base);
+      const Py_ssize_t place = PyLong_CheckExact(key) ? PyLong_AsSsize_t(key) : PY_SSIZE_T_MIN,
+                       size = PySequence_Fast_GET_SIZE(base);
       PyErr_Clear();
       if (place < -size || place >= size) return nullptr;
       return PySequence_Fast_GET_ITEM(base, place < 0 ? place + size : place);
@@ -299,7 +317,8 @@ PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& va
     case SourceKind::DictKey:
     case SourceKind::DictValue: {
       if (!PyDict_Check(base)) return nullptr;
-      // Where no key was deleted the index is the place; elsewhere it may be another one, but key and value are of one place.
+      // Where no key was deleted the index is the place; elsewhere it may be another one, but key and value are of one
+      // place.
       Py_ssize_t position = Py_ssize_t(source.index);
       PyObject *key, *value;
       if (!PyDict_Next(base, &position, &key, &value)) return nullptr;

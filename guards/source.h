@@ -53,7 +53,8 @@ class SourceTable {
   SourceRef builtin(PyObject* name);                    // function.__builtins__[name]
   SourceRef function();                                 // the function object itself
   SourceRef constant(PyObject* object);                 // an object held alive by the segment
-  SourceRef make(SourceKind kind, SourceRef base, std::int64_t index = 0, PyObject* key = nullptr, const std::vector<SourceRef>& operands = {});
+  SourceRef make(SourceKind kind, SourceRef base, std::int64_t index = 0, PyObject* key = nullptr,
+                 const std::vector<SourceRef>& operands = {});
 
   std::span<const std::unique_ptr<Source>> all() const { return sources_; }
   /// New reference, or null without an error set when a step fails (missing key, wrong type).
@@ -64,8 +65,8 @@ class SourceTable {
   std::unordered_multimap<std::size_t, SourceRef> interned_;
 };
 
-/// The place in a function's defaults that an index of a FunctionDefault means. A parameter's default is counted from the end, as
-/// CPython binds it: -1 is that of the last parameter, however many have one.
+/// The place in a function's defaults that an index of a FunctionDefault means. A parameter's default is counted from
+/// the end, as CPython binds it: -1 is that of the last parameter, however many have one.
 inline std::int64_t from_the_end(std::int64_t index, PyObject* defaults) {
   return index < 0 && PyTuple_Check(defaults) ? index + PyTuple_GET_SIZE(defaults) : index;
 }
@@ -75,18 +76,22 @@ PyTypeObject* deque_type();
 /// Exactly collections.deque.
 bool is_deque(PyObject* object);
 
-/// One step of a fetch: the value of `source` given that of its base (null for roots). Borrowed, and kept alive by the base,
-/// except for a step that makes an object: that one is put into `owned`. Null without an error set if the step fails.
-PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& values, Ref<>& owned, std::span<PyObject* const> operands = {});
+/// One step of a fetch: the value of `source` given that of its base (null for roots). Borrowed, and kept alive by the
+/// base, except for a step that makes an object: that one is put into `owned`. Null without an error set if the step
+/// fails.
+PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& values, Ref<>& owned,
+                     std::span<PyObject* const> operands = {});
 
-/// Exactly int, float, bool, str, bytes or None: functions of C make of them what they make of them, and run no Python code.
+/// Exactly int, float, bool, str, bytes or None: functions of C make of them what they make of them, and run no Python
+/// code.
 bool is_plain_operand(PyObject* object);
 
-/// What a Result may be made of: a plain operand, a slice, a tuple of plain ones, a re.Match or re.Pattern, which nothing changes and whose
-/// methods are C's.
+/// What a Result may be made of: a plain operand, a slice, a tuple of plain ones, a re.Match or re.Pattern, which
+/// nothing changes and whose methods are C's.
 bool is_operand(PyObject* object);
 
-/// re.Pattern and re.Match: nothing derives from them, and their methods are C's. A match is never compared, only asked.
+/// re.Pattern and re.Match: nothing derives from them, and their methods are C's. A match is never compared, only
+/// asked.
 bool is_pattern(PyObject* object);
 bool is_match(PyObject* object);
 

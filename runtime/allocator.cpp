@@ -1,5 +1,6 @@
-// Free lists by size class, four classes to an octave: at most a quarter of a block is waste, and of large ones only addresses,
-// since pages nobody touches are not there. Large blocks are mapped one by one, so that giving one back takes effect at once.
+// Free lists by size class, four classes to an octave: at most a quarter of a block is waste, and of large ones only
+// addresses, since pages nobody touches are not there. Large blocks are mapped one by one, so that giving one back
+// takes effect at once.
 #include "runtime/allocator.h"
 
 #include <pthread.h>
@@ -68,8 +69,8 @@ void* obtain(std::size_t bytes) {
   return block;
 }
 
-/// A large block of another size with the same pages, as far as they go: what was touched before need not be touched again. Null: it can't be
-/// had, and the block is gone.
+/// A large block of another size with the same pages, as far as they go: what was touched before need not be touched
+/// again. Null: it can't be had, and the block is gone.
 void* reshape(void* block, std::size_t held, std::size_t bytes) {
   char* pages = static_cast<char*>(block);
   if (held >= bytes) {
@@ -94,7 +95,8 @@ std::size_t default_bound() {
   const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
   std::size_t memory = pages > 0 && page > 0 ? std::size_t(pages) * std::size_t(page) : std::size_t(2) << 30;
   for (const std::string& limit : control_group_values("memory.max"))
-    if (const std::size_t bytes = std::strtoull(limit.c_str(), nullptr, 10); bytes > 0) memory = std::min(memory, bytes);  // or "max"
+    if (const std::size_t bytes = std::strtoull(limit.c_str(), nullptr, 10); bytes > 0)
+      memory = std::min(memory, bytes);  // or "max"
   return memory / 8;
 }
 
@@ -106,8 +108,8 @@ struct Cache {
   std::size_t kept = 0, bound = default_bound();
   std::uint64_t clock = 0;
 
-  /// Gives blocks back until `bytes` are kept, those of the sizes that were asked for longest ago first: a program whose sizes
-  /// change must not fill the cache with sizes that never come again.
+  /// Gives blocks back until `bytes` are kept, those of the sizes that were asked for longest ago first: a program
+  /// whose sizes change must not fill the cache with sizes that never come again.
   void shrink(std::size_t bytes) {
     while (kept > bytes) {
       FreeList* oldest = nullptr;
@@ -187,8 +189,8 @@ Cache& cache() {
 }
 
 void release(void* block, SizeClass size) {
-  // The system may take the pages if it needs them: what is kept must never be why something else gets no memory. Costs 3 us
-  // for 2 MiB, 30 us for 64; pages that are still there when they are written again cost nothing.
+  // The system may take the pages if it needs them: what is kept must never be why something else gets no memory. Costs
+  // 3 us for 2 MiB, 30 us for 64; pages that are still there when they are written again cost nothing.
   if (size.bytes >= kHuge) madvise(block, size.bytes, MADV_FREE);
   std::lock_guard guard(cache().lock);
   cache().put(block, size);

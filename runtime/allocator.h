@@ -1,10 +1,10 @@
-/// Memory for temporaries and results: blocks are kept and handed out again, because fresh pages cost more than the kernels
-/// that fill them (first touch of a 4 KiB page: 1.4 to 2 us). Thread-safe.
+/// Memory for temporaries and results: blocks are kept and handed out again, because fresh pages cost more than the
+/// kernels that fill them (first touch of a 4 KiB page: 1.4 to 2 us). Thread-safe.
 ///
-/// What is kept never makes the process larger than it had to be: blocks in use and kept are together at most what was once
-/// in use at the same time, and a little (kSlack). Where that is reached, a large block is made of the pages of a kept one of another
-/// size; beyond it, and beyond `bound`, kept blocks go back to the system, those of the sizes asked for longest ago first. Large kept
-/// blocks are lent to the system, which takes their pages if anybody needs memory.
+/// What is kept never makes the process larger than it had to be: blocks in use and kept are together at most what was
+/// once in use at the same time, and a little (kSlack). Where that is reached, a large block is made of the pages of a
+/// kept one of another size; beyond it, and beyond `bound`, kept blocks go back to the system, those of the sizes asked
+/// for longest ago first. Large kept blocks are lent to the system, which takes their pages if anybody needs memory.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ void release_owned(void* block);
 /// As realloc: the contents up to the shorter size; null leaves the old block as it was.
 void* resize_owned(void* block, std::size_t bytes);
 
-/// Above this a result is worth a block of ours: smaller ones come from the library's own allocator, whose heap reuses them well
-/// (the C library gives larger pieces back to the system now and then, and every page is touched anew).
+/// Above this a result is worth a block of ours: smaller ones come from the library's own allocator, whose heap reuses
+/// them well (the C library gives larger pieces back to the system now and then, and every page is touched anew).
 constexpr std::size_t kOwnedBytes = std::size_t(128) << 10;
 constexpr std::size_t kSlack = std::size_t(4) << 20;
 

@@ -1,5 +1,5 @@
-// One queue, a few workers. `run_together` shares its jobs by a counter: the caller claims like any worker and waits only for
-// those that were claimed, so a worker that wakes late costs nothing.
+// One queue, a few workers. `run_together` shares its jobs by a counter: the caller claims like any worker and waits
+// only for those that were claimed, so a worker that wakes late costs nothing.
 #include "runtime/background.h"
 
 #include <pthread.h>
@@ -46,8 +46,8 @@ struct Queue {
     return nullptr;
   }
 
-  /// The mutex is held by `lock`, but not while a job runs. From taking a job to its end the thread is in a NoFork section: a
-  /// job is either waiting or done when a process forks.
+  /// The mutex is held by `lock`, but not while a job runs. From taking a job to its end the thread is in a NoFork
+  /// section: a job is either waiting or done when a process forks.
   void run_one(std::unique_lock<std::mutex>& lock) {
     ++inside;
     auto& from = urgent.empty() ? waiting : urgent;

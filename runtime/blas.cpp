@@ -1,5 +1,5 @@
-// The search looks through the objects the process has loaded. torch may come late: until its library was found, the search is
-// repeated when another object has been loaded.
+// The search looks through the objects the process has loaded. torch may come late: until its library was found, the
+// search is repeated when another object has been loaded.
 #include "runtime/blas.h"
 
 #include <dlfcn.h>
@@ -16,24 +16,27 @@
 namespace fj {
 namespace {
 
-// BLAS's Fortran interface, the one that torch exports too: column-major, every argument a pointer, the lengths of the two
-// one-letter texts behind. Sizes are passed as pointers to 64-bit numbers: a library with 32-bit integers reads the low halves.
+// BLAS's Fortran interface, the one that torch exports too: column-major, every argument a pointer, the lengths of the
+// two one-letter texts behind. Sizes are passed as pointers to 64-bit numbers: a library with 32-bit integers reads the
+// low halves.
 template <class T>
-using Gemm = void (*)(const char* transpose_a, const char* transpose_b, const std::int64_t* m, const std::int64_t* n, const std::int64_t* k,
-                      const T* alpha, const T* a, const std::int64_t* a_stride, const T* b, const std::int64_t* b_stride, const T* beta, T* c,
-                      const std::int64_t* c_stride, std::size_t, std::size_t);
+using Gemm = void (*)(const char* transpose_a, const char* transpose_b, const std::int64_t* m, const std::int64_t* n,
+                      const std::int64_t* k, const T* alpha, const T* a, const std::int64_t* a_stride, const T* b,
+                      const std::int64_t* b_stride, const T* beta, T* c, const std::int64_t* c_stride, std::size_t,
+                      std::size_t);
 
 struct Blas {
   Gemm<float> sgemm = nullptr;
   Gemm<double> dgemm = nullptr;
-  int (*threads)(int) = nullptr;     // sets how many products of this thread use, gives how many they did; 0: as before that; null: can't
+  int (*threads)(int) =
+      nullptr;  // sets how many products of this thread use, gives how many they did; 0: as before that; null: can't
   std::int64_t largest = INT32_MAX;  // of sizes and strides
   bool best = false;                 // nothing better can be loaded later
   const char* name = "builtin";
 };
 
-/// Where products are looked for, best first: a library by a part of its file name, its functions by name. (OpenBLAS's number of threads
-/// "of this thread" is that of all.)
+/// Where products are looked for, best first: a library by a part of its file name, its functions by name. (OpenBLAS's
+/// number of threads "of this thread" is that of all.)
 constexpr struct {
   const char *file, *sgemm, *dgemm, *threads;
   std::int64_t largest;
@@ -49,7 +52,8 @@ struct LoadedObjects {
 };
 
 int collect(dl_phdr_info* info, std::size_t, void* data) {
-  if (info->dlpi_name != nullptr && info->dlpi_name[0] != 0) static_cast<LoadedObjects*>(data)->paths.push_back(info->dlpi_name);
+  if (info->dlpi_name != nullptr && info->dlpi_name[0] != 0)
+    static_cast<LoadedObjects*>(data)->paths.push_back(info->dlpi_name);
   return 0;
 }
 
@@ -106,7 +110,8 @@ const Blas& blas() {
 
 /// Correct for every layout; blocked so that the panel of b stays in cache.
 template <class T>
-void plain_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, MatrixLayout al, const T* b, MatrixLayout bl, T* c, std::int64_t cs) {
+void plain_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, MatrixLayout al, const T* b,
+                MatrixLayout bl, T* c, std::int64_t cs) {
   for (std::int64_t i = 0; i < m; ++i) std::fill(c + i * cs, c + i * cs + n, T(0));
   constexpr std::int64_t kBlock = 64;
   for (std::int64_t k0 = 0; k0 < k; k0 += kBlock)
@@ -124,15 +129,17 @@ struct Leading {
 };
 
 Leading leading(MatrixLayout layout, std::int64_t rows, std::int64_t columns) {
-  if (layout.column_stride == 1 || columns == 1) return {'N', rows == 1 ? std::max(columns, layout.row_stride) : layout.row_stride};
+  if (layout.column_stride == 1 || columns == 1)
+    return {'N', rows == 1 ? std::max(columns, layout.row_stride) : layout.row_stride};
   return {'T', columns == 1 ? std::max(rows, layout.column_stride) : layout.column_stride};
 }
 
 template <class T>
-void product(Gemm<T> function, std::int64_t largest, std::int64_t m, std::int64_t n, std::int64_t k, const T* a, MatrixLayout al, const T* b,
-             MatrixLayout bl, T* c, std::int64_t cs) {
+void product(Gemm<T> function, std::int64_t largest, std::int64_t m, std::int64_t n, std::int64_t k, const T* a,
+             MatrixLayout al, const T* b, MatrixLayout bl, T* c, std::int64_t cs) {
   if (m == 0 || n == 0) return;
-  if (function == nullptr || k == 0 || !is_gemm_layout(al, m, k) || !is_gemm_layout(bl, k, n)) return plain_gemm(m, n, k, a, al, b, bl, c, cs);
+  if (function == nullptr || k == 0 || !is_gemm_layout(al, m, k) || !is_gemm_layout(bl, k, n))
+    return plain_gemm(m, n, k, a, al, b, bl, c, cs);
   const Leading x = leading(al, m, k), y = leading(bl, k, n);
   const std::int64_t c_stride = m == 1 ? std::max(n, cs) : cs;
   if (std::max({m, n, k, x.stride, y.stride, c_stride}) > largest) return plain_gemm(m, n, k, a, al, b, bl, c, cs);
@@ -144,17 +151,21 @@ void product(Gemm<T> function, std::int64_t largest, std::int64_t m, std::int64_
 }  // namespace
 
 bool is_gemm_layout(MatrixLayout layout, std::int64_t rows, std::int64_t columns) {
-  const bool by_rows = (layout.column_stride == 1 || columns == 1) && (rows == 1 || layout.row_stride >= std::max<std::int64_t>(columns, 1));
-  const bool by_columns = (layout.row_stride == 1 || rows == 1) && (columns == 1 || layout.column_stride >= std::max<std::int64_t>(rows, 1));
+  const bool by_rows = (layout.column_stride == 1 || columns == 1) &&
+                       (rows == 1 || layout.row_stride >= std::max<std::int64_t>(columns, 1));
+  const bool by_columns = (layout.row_stride == 1 || rows == 1) &&
+                          (columns == 1 || layout.column_stride >= std::max<std::int64_t>(rows, 1));
   return by_rows || by_columns;
 }
 
-void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, MatrixLayout al, const float* b, MatrixLayout bl, float* c, std::int64_t cs) {
+void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, MatrixLayout al, const float* b,
+          MatrixLayout bl, float* c, std::int64_t cs) {
   const Blas& library = blas();
   product(library.sgemm, library.largest, m, n, k, a, al, b, bl, c, cs);
 }
 
-void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const double* a, MatrixLayout al, const double* b, MatrixLayout bl, double* c, std::int64_t cs) {
+void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const double* a, MatrixLayout al, const double* b,
+          MatrixLayout bl, double* c, std::int64_t cs) {
   const Blas& library = blas();
   product(library.dgemm, library.largest, m, n, k, a, al, b, bl, c, cs);
 }

@@ -1,5 +1,6 @@
-// Running a program: sizes, memory, the order of steps; launch.cpp runs those of this process's threads. Start reading at CompiledProgram::run.
-// Temporaries share one arena block per call; buffers whose lives (first to last step that touches them) don't overlap share addresses.
+// Running a program: sizes, memory, the order of steps; launch.cpp runs those of this process's threads. Start reading
+// at CompiledProgram::run. Temporaries share one arena block per call; buffers whose lives (first to last step that
+// touches them) don't overlap share addresses.
 #include "runtime/compiled_program.h"
 
 #include <algorithm>
@@ -50,7 +51,8 @@ class CompiledProgram : public Program {
     if (parts_.device && parts_.joins_launches && launches_ > 1) record_ = parts_.device->new_record();
     for (std::size_t b = 0; b < parts_.buffers.size(); ++b) {
       const ProgramBuffer& buffer = parts_.buffers[b];
-      if (!parts_.device || buffer.kind != BufferKind::Input || std::size_t(buffer.number) >= parts_.host_inputs.size()) continue;
+      if (!parts_.device || buffer.kind != BufferKind::Input || std::size_t(buffer.number) >= parts_.host_inputs.size())
+        continue;
       if (parts_.host_inputs[std::size_t(buffer.number)] && lives_[b].last >= 0) uploaded_.push_back(int(b));
     }
     for (ProgramKernel& kernel : parts_.kernels) {
@@ -61,7 +63,9 @@ class CompiledProgram : public Program {
     }
   }
 
-  const DirectKernel* direct() const override { return direct_ && runs_.load(std::memory_order_relaxed) >= kSettled ? &*direct_ : nullptr; }
+  const DirectKernel* direct() const override {
+    return direct_ && runs_.load(std::memory_order_relaxed) >= kSettled ? &*direct_ : nullptr;
+  }
   int kernel_count() const override { return launches_; }
   std::string text() const override { return parts_.text; }
 
@@ -98,7 +102,8 @@ class CompiledProgram : public Program {
       Arena arena(*this, lock, values, pointers.data());
       Blocks late;
       try {
-        status = arena.failed() ? std::uint32_t(kHostFailed) : run_steps(call, values, arrays.data(), pointers.data(), arena, late, lock);
+        status = arena.failed() ? std::uint32_t(kHostFailed)
+                                : run_steps(call, values, arrays.data(), pointers.data(), arena, late, lock);
       } catch (const DeviceError& error) {
         call.error = error.what();
         status = kDeviceFailed;
@@ -114,7 +119,8 @@ class CompiledProgram : public Program {
       }
     for (std::size_t b = 0; b < parts_.buffers.size(); ++b) {
       const BufferKind kind = parts_.buffers[b].kind;
-      const bool ours = kind == BufferKind::HostArray || kind == BufferKind::ExternResult || (kind == BufferKind::Output && failed);
+      const bool ours =
+          kind == BufferKind::HostArray || kind == BufferKind::ExternResult || (kind == BufferKind::Output && failed);
       if (ours && arrays[b].object) call.host->release(arrays[b].object);
     }
     return failed ? status : std::uint32_t(kOk);
@@ -122,10 +128,14 @@ class CompiledProgram : public Program {
 
  private:
   void find_direct() {
-    if (!is_static_ || parts_.device || !parts_.symbols.empty() || parts_.kernels.size() != 1 || parts_.steps.size() != 1) return;
+    if (!is_static_ || parts_.device || !parts_.symbols.empty() || parts_.kernels.size() != 1 ||
+        parts_.steps.size() != 1)
+      return;
     const ProgramKernel& kernel = parts_.kernels[0];
     const LaunchPlan* plan = launcher_.planned(0);
-    if (parts_.steps[0].kind != StepKind::Kernel || parts_.steps[0].commit || !plan || plan->chunks != 1 || plan->items <= 0 || HostLock::is_long(plan->nanoseconds)) return;
+    if (parts_.steps[0].kind != StepKind::Kernel || parts_.steps[0].commit || !plan || plan->chunks != 1 ||
+        plan->items <= 0 || HostLock::is_long(plan->nanoseconds))
+      return;
     if (parts_.output_buffers.size() != 1 || kernel.buffers.size() > DirectKernel::kPointers) return;
     DirectKernel direct;
     for (const int b : kernel.buffers) {
@@ -147,15 +157,18 @@ class CompiledProgram : public Program {
   }
 
   /// Settles what is open in `status`.
-  bool fails(std::uint32_t& status, const Call& call, std::span<const std::int64_t> symbols, char* const* pointers) const {
+  bool fails(std::uint32_t& status, const Call& call, std::span<const std::int64_t> symbols,
+             char* const* pointers) const {
     const std::uint32_t fatal = kAlwaysFails | call.trapped;
-    if (status & kNotFinite && fatal & kFloatInvalid && !(status & fatal) && may_have_infinities(status, symbols, pointers)) status |= kFloatInvalid;
+    if (status & kNotFinite && fatal & kFloatInvalid && !(status & fatal) &&
+        may_have_infinities(status, symbols, pointers))
+      status |= kFloatInvalid;
     status &= ~std::uint32_t(kNotFinite);
     return (status & fatal) != 0;
   }
 
-  /// False if the NaN that were found come from NaN in what the program was given. Arithmetic makes an infinity of none only by an overflow or
-  /// a division, which raise, and a NaN of finite numbers only by an invalid operation.
+  /// False if the NaN that were found come from NaN in what the program was given. Arithmetic makes an infinity of none
+  /// only by an overflow or a division, which raise, and a NaN of finite numbers only by an invalid operation.
   bool may_have_infinities(std::uint32_t status, std::span<const std::int64_t> symbols, char* const* pointers) const {
     if (status & (kFloatOverflow | kFloatDivide) || parts_.makes_infinities) return true;
     bool nan = parts_.makes_nan;
@@ -168,7 +181,8 @@ class CompiledProgram : public Program {
         sizes[d] = buffer.shape[d].evaluate(symbols);
         strides[d] = buffer.strides[d].evaluate(symbols);
       }
-      const SpecialValues found = find_special_values(buffer.dtype, pointers[b], {sizes.data(), rank}, {strides.data(), rank});
+      const SpecialValues found =
+          find_special_values(buffer.dtype, pointers[b], {sizes.data(), rank}, {strides.data(), rank});
       if (found.infinity) return true;
       nan = nan || found.nan;
     }
@@ -176,7 +190,8 @@ class CompiledProgram : public Program {
   }
 
   static bool define(const ProgramSymbol& symbol, std::span<const std::int64_t> known, std::int64_t& value) {
-    const auto found = floor_quotient(symbol.dividend.evaluate(known), symbol.divisor.evaluate(known), symbol.remainder);
+    const auto found =
+        floor_quotient(symbol.dividend.evaluate(known), symbol.divisor.evaluate(known), symbol.remainder);
     if (found) value = *found;
     return found.has_value();
   }
@@ -207,9 +222,11 @@ class CompiledProgram : public Program {
       return step;
     };
     for (int s = 0; s < int(parts_.steps.size()); ++s)
-      if (parts_.steps[std::size_t(s)].kind == StepKind::Nonzero) symbol_after_[parts_.steps[std::size_t(s)].nonzero.count.index] = s;
+      if (parts_.steps[std::size_t(s)].kind == StepKind::Nonzero)
+        symbol_after_[parts_.steps[std::size_t(s)].nonzero.count.index] = s;
     for (std::size_t s = 0; s < parts_.symbols.size(); ++s) {
-      if (parts_.symbols[s].defined) symbol_after_[s] = std::max(after(parts_.symbols[s].dividend), after(parts_.symbols[s].divisor));
+      if (parts_.symbols[s].defined)
+        symbol_after_[s] = std::max(after(parts_.symbols[s].dividend), after(parts_.symbols[s].divisor));
     }
     for (std::size_t b = 0; b < parts_.buffers.size(); ++b)
       for (const Dims* dims : {&parts_.buffers[b].shape, &parts_.buffers[b].strides})
@@ -255,11 +272,12 @@ class CompiledProgram : public Program {
         if (late_after_[b] < 0) temporaries_.push_back(int(b));
         else late_buffers_.push_back(int(b));
       }
-    std::stable_sort(temporaries_.begin(), temporaries_.end(), [&](int a, int b) { return lives_[a].first < lives_[b].first; });
+    std::stable_sort(temporaries_.begin(), temporaries_.end(),
+                     [&](int a, int b) { return lives_[a].first < lives_[b].first; });
   }
 
-  /// Before which step the host allocates an array, and behind which it gets one back: a backward program makes a gradient where it has read
-  /// the last of what was saved for it. All are there before inputs are written.
+  /// Before which step the host allocates an array, and behind which it gets one back: a backward program makes a
+  /// gradient where it has read the last of what was saved for it. All are there before inputs are written.
   void find_borders() {
     const int count = int(parts_.steps.size());
     starts_.resize(std::size_t(count) + 1);
@@ -270,14 +288,18 @@ class CompiledProgram : public Program {
     if (parts_.float_conditions) return;  // what a condition came from may be asked at the end
     for (std::size_t b = 0; b < parts_.buffers.size(); ++b) {
       const BufferKind kind = parts_.buffers[b].kind;
-      const bool theirs = kind == BufferKind::Input || kind == BufferKind::HostArray || kind == BufferKind::ExternResult;
-      const bool returned = std::find(parts_.output_buffers.begin(), parts_.output_buffers.end(), int(b)) != parts_.output_buffers.end();
+      const bool theirs =
+          kind == BufferKind::Input || kind == BufferKind::HostArray || kind == BufferKind::ExternResult;
+      const bool returned =
+          std::find(parts_.output_buffers.begin(), parts_.output_buffers.end(), int(b)) != parts_.output_buffers.end();
       if (theirs && !returned && lives_[b].last >= 0) ends_[std::size_t(lives_[b].last)].push_back(int(b));
     }
   }
 
-  bool start(const std::vector<int>& buffers, HostLock& lock, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers) const {
-    return std::all_of(buffers.begin(), buffers.end(), [&](int b) { return allocate_array(b, lock, symbols, arrays, pointers); });
+  bool start(const std::vector<int>& buffers, HostLock& lock, std::span<const std::int64_t> symbols, ArrayRef* arrays,
+             char** pointers) const {
+    return std::all_of(buffers.begin(), buffers.end(),
+                       [&](int b) { return allocate_array(b, lock, symbols, arrays, pointers); });
   }
 
   /// Launches on what is given back are issued before: its memory may be anybody's then.
@@ -294,8 +316,10 @@ class CompiledProgram : public Program {
 
   std::size_t bytes(int buffer, std::span<const std::int64_t> symbols) const {
     std::int64_t count = 1;
-    for (const SymDim& dim : parts_.buffers[buffer].shape) count *= dim.is_constant() ? dim.value() : dim.evaluate(symbols);
-    return (std::size_t(count) * size_in_bytes(parts_.buffers[buffer].dtype) + kAlignment - 1) / kAlignment * kAlignment;
+    for (const SymDim& dim : parts_.buffers[buffer].shape)
+      count *= dim.is_constant() ? dim.value() : dim.evaluate(symbols);
+    return (std::size_t(count) * size_in_bytes(parts_.buffers[buffer].dtype) + kAlignment - 1) / kAlignment *
+           kAlignment;
   }
 
   /// First fit among the temporaries alive at the same time. Returns the arena's size.
@@ -311,7 +335,8 @@ class CompiledProgram : public Program {
           const int other = temporaries_[u];
           if (lives_[other].last < lives_[buffer].first) continue;
           const Place& taken = places[other];
-          if (offset < taken.offset + taken.bytes && taken.offset < offset + size) offset = taken.offset + taken.bytes, moved = true;
+          if (offset < taken.offset + taken.bytes && taken.offset < offset + size)
+            offset = taken.offset + taken.bytes, moved = true;
         }
       }
       places[buffer] = {offset, size};
@@ -323,7 +348,8 @@ class CompiledProgram : public Program {
   /// The arena of one call: on the stack if small, an array of the library's if it is for a device.
   class Arena {
    public:
-    Arena(const CompiledProgram& program, HostLock& lock, std::span<const std::int64_t> symbols, char** pointers) : lock_(lock) {
+    Arena(const CompiledProgram& program, HostLock& lock, std::span<const std::int64_t> symbols, char** pointers)
+        : lock_(lock) {
       if (program.temporaries_.empty() && program.uploaded_.empty() && !program.parts_.reports) return;
       Scratch<Place, 16> computed(program.is_static_ ? 0 : program.parts_.buffers.size());
       const Place* places = program.static_places_.data();
@@ -336,7 +362,9 @@ class CompiledProgram : public Program {
       if (program.parts_.device) {
         // The numbers of the host, then the status word, a cache line of its own, come last.
         const std::size_t uploaded = program.uploaded_.size() * kUploaded;
-        const std::int64_t bytes[] = {std::int64_t(bytes_ + (uploaded + kAlignment - 1) / kAlignment * kAlignment + kAlignment)}, stride[] = {1};
+        const std::int64_t bytes[] = {std::int64_t(bytes_ + (uploaded + kAlignment - 1) / kAlignment * kAlignment +
+                                                   kAlignment)},
+                           stride[] = {1};
         array_ = lock.host().allocate(-1, DType::U8, bytes, stride);
         if (!array_.object) {
           failed_ = true;
@@ -375,7 +403,8 @@ class CompiledProgram : public Program {
     bool failed_ = false;
   };
 
-  bool allocate_array(int b, HostLock& lock, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers) const {
+  bool allocate_array(int b, HostLock& lock, std::span<const std::int64_t> symbols, ArrayRef* arrays,
+                      char** pointers) const {
     const ProgramBuffer& buffer = parts_.buffers[b];
     const std::size_t rank = buffer.shape.size();
     const std::int64_t* sizes = shapes_[b].data();
@@ -385,8 +414,8 @@ class CompiledProgram : public Program {
       evaluate_strides(buffer.shape, buffer.strides, {computed.data(), rank}, symbols, computed.data() + rank);
       sizes = computed.data();
     }
-    arrays[b] = lock.host().allocate(buffer.kind == BufferKind::Output ? buffer.number : -1, buffer.dtype, {sizes, rank},
-                                    {sizes + rank, rank});
+    arrays[b] = lock.host().allocate(buffer.kind == BufferKind::Output ? buffer.number : -1, buffer.dtype,
+                                     {sizes, rank}, {sizes + rank, rank});
     if (!arrays[b].object) return false;
     pointers[b] = static_cast<char*>(arrays[b].data);
     return true;
@@ -410,7 +439,8 @@ class CompiledProgram : public Program {
     std::vector<std::pair<void*, std::size_t>> blocks_;
   };
 
-  std::uint32_t count(int s, Call& call, HostLock& lock, std::span<std::int64_t> symbols, ArrayRef* arrays, char** pointers, Blocks& late) const {
+  std::uint32_t count(int s, Call& call, HostLock& lock, std::span<std::int64_t> symbols, ArrayRef* arrays,
+                      char** pointers, Blocks& late) const {
     const ProgramNonzero& step = parts_.steps[std::size_t(s)].nonzero;
     std::int64_t elements = 1;
     for (const SymDim& size : parts_.buffers[step.mask].shape) elements *= size.evaluate(symbols);
@@ -421,7 +451,9 @@ class CompiledProgram : public Program {
     if (std::find(step.excluded.begin(), step.excluded.end(), found) != step.excluded.end()) return kUnexpectedCount;
     symbols[step.count.index] = found;
     for (std::size_t d = 0; d < parts_.symbols.size(); ++d)
-      if (parts_.symbols[d].defined && symbol_after_[d] == s && !define(parts_.symbols[d], symbols.first(d), symbols[d])) return kIntegerDivisionByZero;
+      if (parts_.symbols[d].defined && symbol_after_[d] == s &&
+          !define(parts_.symbols[d], symbols.first(d), symbols[d]))
+        return kIntegerDivisionByZero;
     for (std::size_t d = 0; d < parts_.graph_symbols; ++d)
       if (symbol_after_[d] == s) call.symbols[d] = symbols[d];
     for (int b : late_buffers_) {
@@ -445,14 +477,16 @@ class CompiledProgram : public Program {
   // ---- steps
 
   /// The memory of the buffers a kernel writes.
-  std::vector<DeviceRun::Written> written(const ProgramKernel& kernel, std::span<const std::int64_t> symbols, char* const* pointers) const {
+  std::vector<DeviceRun::Written> written(const ProgramKernel& kernel, std::span<const std::int64_t> symbols,
+                                          char* const* pointers) const {
     std::vector<DeviceRun::Written> result;
     for (const int b : kernel.writes) {
       const ProgramBuffer& buffer = parts_.buffers[std::size_t(b)];
       std::int64_t low = 0, high = 0;
       bool empty = false;
       for (std::size_t d = 0; d < buffer.shape.size(); ++d) {
-        const std::int64_t size = buffer.shape[d].evaluate(symbols), reach = (size - 1) * buffer.strides[d].evaluate(symbols);
+        const std::int64_t size = buffer.shape[d].evaluate(symbols),
+                           reach = (size - 1) * buffer.strides[d].evaluate(symbols);
         empty = empty || size == 0;
         (reach < 0 ? low : high) += reach;
       }
@@ -471,13 +505,15 @@ class CompiledProgram : public Program {
     Scratch<char, 256> numbers(uploaded_.size() * kUploaded);
     for (std::size_t i = 0; i < uploaded_.size(); ++i) {
       char*& pointer = pointers[uploaded_[i]];
-      std::memcpy(numbers.data() + i * kUploaded, pointer, size_in_bytes(parts_.buffers[std::size_t(uploaded_[i])].dtype));
+      std::memcpy(numbers.data() + i * kUploaded, pointer,
+                  size_in_bytes(parts_.buffers[std::size_t(uploaded_[i])].dtype));
       pointer = arena.numbers() + i * kUploaded;
     }
     device.upload(arena.numbers(), numbers.data(), uploaded_.size() * kUploaded);
   }
 
-  void launch_batch(DeviceRun& device, const std::vector<int>& batch, std::span<const std::int64_t> symbols, char* const* pointers) const {
+  void launch_batch(DeviceRun& device, const std::vector<int>& batch, std::span<const std::int64_t> symbols,
+                    char* const* pointers) const {
     std::size_t count = 0;
     for (const int k : batch) count += parts_.kernels[std::size_t(k)].buffers.size();
     Scratch<char*, 64> gathered(count);
@@ -491,8 +527,8 @@ class CompiledProgram : public Program {
     device.launch_batch(*parts_.kernels[std::size_t(batch[0])].device_code, {kernels.data(), batch.size()}, symbols);
   }
 
-  std::uint32_t run_steps(Call& call, std::span<std::int64_t> symbols, ArrayRef* arrays, char** pointers, const Arena& arena,
-                          Blocks& late, HostLock& lock) const {
+  std::uint32_t run_steps(Call& call, std::span<std::int64_t> symbols, ArrayRef* arrays, char** pointers,
+                          const Arena& arena, Blocks& late, HostLock& lock) const {
     std::uint32_t status = 0;
     std::unique_ptr<DeviceRun> device;
     if (parts_.device) device = parts_.device->enter(*call.host, arena.status_word(), record_.get());
@@ -516,7 +552,8 @@ class CompiledProgram : public Program {
             Scratch<char*, 16> gathered(kernel.buffers.size());
             for (std::size_t b = 0; b < kernel.buffers.size(); ++b) gathered[b] = pointers[kernel.buffers[b]];
             char* const* buffers = kernel.buffers.empty() ? pointers : gathered.data();
-            if (device->is_open(*kernel.device_code)) device->settle(*kernel.device_code, buffers, written(kernel, symbols, pointers), symbols);
+            if (device->is_open(*kernel.device_code))
+              device->settle(*kernel.device_code, buffers, written(kernel, symbols, pointers), symbols);
             device->launch(*kernel.device_code, buffers, symbols);
             launched = true;
             break;
@@ -568,12 +605,14 @@ class CompiledProgram : public Program {
     return status;
   }
 
-  bool call_extern(const ProgramExtern& plan, HostLock& lock, std::span<const std::int64_t> symbols, ArrayRef* arrays, char** pointers) const {
+  bool call_extern(const ProgramExtern& plan, HostLock& lock, std::span<const std::int64_t> symbols, ArrayRef* arrays,
+                   char** pointers) const {
     Scratch<ArrayRef, 16> operands(plan.operands.size()), results(plan.results.size());
     for (std::size_t i = 0; i < plan.operands.size(); ++i) operands[i] = arrays[plan.operands[i]];
     for (std::size_t i = 0; i < plan.results.size(); ++i) results[i] = {};
-    const bool done = lock.host().call_extern(plan.handle, {operands.data(), plan.operands.size()}, symbols.first(parts_.graph_symbols),
-                                             {results.data(), plan.results.size()});
+    const bool done =
+        lock.host().call_extern(plan.handle, {operands.data(), plan.operands.size()},
+                                symbols.first(parts_.graph_symbols), {results.data(), plan.results.size()});
     if (!done) return false;
     for (std::size_t i = 0; i < plan.results.size(); ++i) {
       arrays[plan.results[i]] = results[i];
@@ -607,6 +646,8 @@ class CompiledProgram : public Program {
 
 }  // namespace
 
-std::unique_ptr<Program> make_compiled_program(ProgramParts parts) { return std::make_unique<CompiledProgram>(std::move(parts)); }
+std::unique_ptr<Program> make_compiled_program(ProgramParts parts) {
+  return std::make_unique<CompiledProgram>(std::move(parts));
+}
 
 }  // namespace fj

@@ -42,7 +42,8 @@ struct ProgramBuffer {
 struct ProgramKernel {
   std::string name;
   std::shared_ptr<KernelCode> code;
-  std::shared_ptr<const DeviceCode> device_code;  // instead, in a program for a device; of a batch its first kernel has the code of all
+  std::shared_ptr<const DeviceCode>
+      device_code;  // instead, in a program for a device; of a batch its first kernel has the code of all
   std::vector<int> buffers;  // its own numbers for buffers: entry i is the program's number of its buffer i
   SymDim items;              // work items of a launch
   SymDim elements_per_item;  // for the cost model
@@ -68,8 +69,8 @@ struct ProgramExtern {
   std::vector<int> operands, results;  // buffers
 };
 
-/// Counts the true elements of `mask` (contiguous), which is the value of a symbol; then buffers whose sizes need it are allocated, and
-/// `positions` gets where they are.
+/// Counts the true elements of `mask` (contiguous), which is the value of a symbol; then buffers whose sizes need it
+/// are allocated, and `positions` gets where they are.
 struct ProgramNonzero {
   int mask = -1, positions = -1;
   SymbolId count{};
@@ -80,8 +81,9 @@ enum class StepKind : std::uint8_t { Kernel, Batch, Matmul, Nonzero, Extern, Blo
 
 struct ProgramStep;
 
-/// Steps that each work on a row of what the ones before them made of that row: all of them run on one block of rows, in one thread,
-/// then on the next, so that what is between them stays in the cache and is never there as a whole. Sizes are constants.
+/// Steps that each work on a row of what the ones before them made of that row: all of them run on one block of rows,
+/// in one thread, then on the next, so that what is between them stays in the cache and is never there as a whole.
+/// Sizes are constants.
 struct ProgramBlocks {
   struct Local {
     int buffer;

@@ -103,7 +103,8 @@ bool ends_with(const std::string& text, const char* end) {
 /// 64 hexadecimal digits, then one of our suffixes: a folder may hold other things.
 bool is_ours(const std::string& name) {
   if (name.size() < 64 || !(ends_with(name, kSuffix) || ends_with(name, kUnfinished))) return false;
-  return std::all_of(name.begin(), name.begin() + 64, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+  return std::all_of(name.begin(), name.begin() + 64,
+                     [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
 template <class Visit>
@@ -113,7 +114,8 @@ void for_each_file(const std::string& folder, Visit visit) {
   while (const dirent* item = ::readdir(directory)) {
     const std::string name = item->d_name;
     struct stat info;
-    if (is_ours(name) && ::fstatat(::dirfd(directory), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode))
+    if (is_ours(name) && ::fstatat(::dirfd(directory), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISREG(info.st_mode))
       visit(name, info);
   }
   ::closedir(directory);
@@ -275,12 +277,13 @@ void DiskCache::fail(const std::string& file, int error) {
     ++counts_.failures;
     if (std::exchange(said_failure_, true)) return;
   }
-  std::fprintf(stderr,
-               "framejit: a file of the kernel cache %s can't be written: %s\n"
-               "  file  %s\n"
-               "  cost  other processes compile its kernel again; this is said once, for the first such file\n"
-               "  try   FRAMEJIT_CACHE_FOLDER=<a folder that can be written>, or FRAMEJIT_CACHE_BYTES=0 to keep no kernels\n",
-               folder_.c_str(), std::strerror(error), file.c_str());
+  std::fprintf(
+      stderr,
+      "framejit: a file of the kernel cache %s can't be written: %s\n"
+      "  file  %s\n"
+      "  cost  other processes compile its kernel again; this is said once, for the first such file\n"
+      "  try   FRAMEJIT_CACHE_FOLDER=<a folder that can be written>, or FRAMEJIT_CACHE_BYTES=0 to keep no kernels\n",
+      folder_.c_str(), std::strerror(error), file.c_str());
 }
 
 void DiskCache::refuse(const std::string& file, const char* why) {
@@ -332,7 +335,8 @@ std::vector<DiskCache::File> DiskCache::list(const std::string& folder) {
       if (auto parsed = parse(std::move(contents))) file.tier = parsed->first.tier;
     files.push_back(std::move(file));
   });
-  std::sort(files.begin(), files.end(), [](const File& a, const File& b) { return std::pair(-a.used, a.name) < std::pair(-b.used, b.name); });
+  std::sort(files.begin(), files.end(),
+            [](const File& a, const File& b) { return std::pair(-a.used, a.name) < std::pair(-b.used, b.name); });
   return files;
 }
 

@@ -1,9 +1,10 @@
-/// Kernels on disk: files named by the hash of everything their contents follow from, shared by all processes of a user.
+/// Kernels on disk: files named by the hash of everything their contents follow from, shared by all processes of a
+/// user.
 ///
-/// A file is written beside its place and renamed, so a reader sees all of it or none. It carries its own key and a checksum:
-/// one that is cut short, or is not what its name says, is deleted and counts as absent. What is no ordinary file, or what
-/// other users own or can write, is said once and not read. The folder holds at most about `bytes`; the files used longest ago
-/// go first. A file that can't be written costs this file only; the first one is said.
+/// A file is written beside its place and renamed, so a reader sees all of it or none. It carries its own key and a
+/// checksum: one that is cut short, or is not what its name says, is deleted and counts as absent. What is no ordinary
+/// file, or what other users own or can write, is said once and not read. The folder holds at most about `bytes`; the
+/// files used longest ago go first. A file that can't be written costs this file only; the first one is said.
 #pragma once
 
 #include <array>

@@ -16,8 +16,8 @@ inline constexpr unsigned kFlagBits = 0x3f;
 inline unsigned read_flags() { return _mm_getcsr(); }
 inline void write_flags(unsigned flags) { _mm_setcsr(flags); }
 inline std::uint32_t conditions(unsigned flags) {
-  return ((flags & 0x01) ? kFloatInvalid : 0u) | ((flags & 0x04) ? kFloatDivide : 0u) | ((flags & 0x08) ? kFloatOverflow : 0u) |
-         ((flags & 0x10) ? kFloatUnderflow : 0u);
+  return ((flags & 0x01) ? kFloatInvalid : 0u) | ((flags & 0x04) ? kFloatDivide : 0u) |
+         ((flags & 0x08) ? kFloatOverflow : 0u) | ((flags & 0x10) ? kFloatUnderflow : 0u);
 }
 #else
 inline constexpr unsigned kFlagBits = 0;

@@ -1,8 +1,8 @@
 /// The machine code of one kernel, in the tiers that have been made of it so far.
 ///
 /// Programs share it and launch whatever `function` gives at that moment: the quick tier first, from some launch on the
-/// optimised one. Both compute the same bits. Code once published stays for as long as the KernelCode does, as any thread
-/// may still be inside.
+/// optimised one. Both compute the same bits. Code once published stays for as long as the KernelCode does, as any
+/// thread may still be inside.
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,8 @@
 namespace fj {
 
 /// Runs work items [begin, end); returns KernelStatus bits. `scratch` is the calling thread's alone.
-using KernelFunction = std::uint32_t (*)(char* const* buffers, const std::int64_t* symbols, std::int64_t begin, std::int64_t end,
-                                         char* scratch);
+using KernelFunction = std::uint32_t (*)(char* const* buffers, const std::int64_t* symbols, std::int64_t begin,
+                                         std::int64_t end, char* scratch);
 
 enum class Tier : std::uint8_t { Quick, Optimised };
 

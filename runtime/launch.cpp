@@ -1,4 +1,5 @@
-// Dealing work out to threads. Start reading at Launcher::kernel; batch() and blocks() are launches over several kernels.
+// Dealing work out to threads. Start reading at Launcher::kernel; batch() and blocks() are launches over several
+// kernels.
 #include "runtime/launch.h"
 
 #include <algorithm>
@@ -56,8 +57,8 @@ char* thread_rows(std::size_t bytes) {
   return block.get(bytes);
 }
 
-std::uint32_t run_kernel(KernelFunction function, char* const* buffers, const std::int64_t* symbols, std::int64_t begin, std::int64_t end,
-                         std::size_t scratch_bytes) {
+std::uint32_t run_kernel(KernelFunction function, char* const* buffers, const std::int64_t* symbols, std::int64_t begin,
+                         std::int64_t end, std::size_t scratch_bytes) {
   char* scratch = nullptr;
   if (scratch_bytes && !(scratch = thread_scratch(scratch_bytes))) return kHostFailed;
   return function(buffers, symbols, begin, end, scratch);
@@ -80,17 +81,18 @@ struct Launch {
     const std::int64_t begin = chunk * launch.items_per_chunk;
     const std::int64_t end = std::min(begin + launch.items_per_chunk, launch.items);
     const Conditions collected(launch.conditions);
-    std::uint32_t status = run_kernel(launch.function, launch.buffers, launch.symbols, begin, end, launch.scratch_bytes);
+    std::uint32_t status =
+        run_kernel(launch.function, launch.buffers, launch.symbols, begin, end, launch.scratch_bytes);
     status |= collected.raised();
     if (status) launch.status.fetch_or(status, std::memory_order_relaxed);
   }
 };
 
-/// What the product raises besides what the processor collects, of which not every thread of the library's is asked: of infinities the
-/// host tells (docs/numerics.md).
+/// What the product raises besides what the processor collects, of which not every thread of the library's is asked: of
+/// infinities the host tells (docs/numerics.md).
 template <class T>
-std::uint32_t multiply_as(std::int64_t m, std::int64_t n, std::int64_t k, const char* a, MatrixLayout a_layout, const char* b, MatrixLayout b_layout,
-                          char* c, std::int64_t c_stride, bool conditions) {
+std::uint32_t multiply_as(std::int64_t m, std::int64_t n, std::int64_t k, const char* a, MatrixLayout a_layout,
+                          const char* b, MatrixLayout b_layout, char* c, std::int64_t c_stride, bool conditions) {
   auto* result = reinterpret_cast<T*>(c);
   gemm(m, n, k, reinterpret_cast<const T*>(a), a_layout, reinterpret_cast<const T*>(b), b_layout, result, c_stride);
   if (!conditions) return 0;
@@ -107,10 +109,12 @@ std::uint32_t multiply_as(std::int64_t m, std::int64_t n, std::int64_t k, const 
 
 Launcher::Launcher(const ProgramParts& parts) : parts_(parts) {
   for (const ProgramKernel& kernel : parts.kernels) {
-    const bool constant = kernel.items.is_constant() && kernel.elements_per_item.is_constant() && kernel.scratch_bytes.is_constant();
+    const bool constant =
+        kernel.items.is_constant() && kernel.elements_per_item.is_constant() && kernel.scratch_bytes.is_constant();
     plans_.push_back(constant ? std::optional(plan_launch(kernel, {})) : std::nullopt);
   }
-  for (const ProgramStep& step : parts.steps) batches_.push_back(step.kind == StepKind::Batch && !parts.device ? plan_batch(step.batch) : BatchPlan());
+  for (const ProgramStep& step : parts.steps)
+    batches_.push_back(step.kind == StepKind::Batch && !parts.device ? plan_batch(step.batch) : BatchPlan());
 }
 
 LaunchPlan Launcher::plan_launch(const ProgramKernel& kernel, std::span<const std::int64_t> symbols) const {
@@ -119,7 +123,8 @@ LaunchPlan Launcher::plan_launch(const ProgramKernel& kernel, std::span<const st
   plan.items_per_chunk = plan.items;
   plan.chunks = 1;
   plan.scratch_bytes = std::size_t(kernel.scratch_bytes.evaluate(symbols));
-  const double item = kernel.nanoseconds_per_element * double(std::max<std::int64_t>(kernel.elements_per_item.evaluate(symbols), 1));
+  const double item =
+      kernel.nanoseconds_per_element * double(std::max<std::int64_t>(kernel.elements_per_item.evaluate(symbols), 1));
   const double total = item * double(plan.items);
   plan.nanoseconds = total;
   if (plan.items <= 1) return plan;
@@ -128,7 +133,8 @@ LaunchPlan Launcher::plan_launch(const ProgramKernel& kernel, std::span<const st
   const bool alone = plan.threads == 1 || threads == 1;
   if (total < (alone ? kMostChunkNanoseconds : kParallelNanoseconds)) return plan;
   // Enough chunks that a late thread costs little.
-  const double chunk = alone ? kMostChunkNanoseconds : std::clamp(total / (8.0 * thread_count()), kChunkNanoseconds, kMostChunkNanoseconds);
+  const double chunk = alone ? kMostChunkNanoseconds
+                             : std::clamp(total / (8.0 * thread_count()), kChunkNanoseconds, kMostChunkNanoseconds);
   std::int64_t items = std::max<std::int64_t>(1, std::int64_t(chunk / item));
   items = (items + kernel.items_per_step - 1) / kernel.items_per_step * kernel.items_per_step;
   plan.items_per_chunk = std::min(items, plan.items);
@@ -159,7 +165,8 @@ BatchPlan Launcher::plan_batch(const std::vector<int>& kernels) const {
       std::int64_t count = items - begin;
       if (parallel) {
         count = std::max<std::int64_t>(1, std::int64_t((chunk - filled) / item));
-        count = std::min((count + kernel.items_per_step - 1) / kernel.items_per_step * kernel.items_per_step, items - begin);
+        count = std::min((count + kernel.items_per_step - 1) / kernel.items_per_step * kernel.items_per_step,
+                         items - begin);
       }
       plan.parts.push_back({k, begin, begin + count});
       filled += item * double(count);
@@ -170,7 +177,8 @@ BatchPlan Launcher::plan_batch(const std::vector<int>& kernels) const {
   return plan;
 }
 
-std::uint32_t Launcher::kernel(int number, std::span<const std::int64_t> symbols, char** pointers, HostLock& lock) const {
+std::uint32_t Launcher::kernel(int number, std::span<const std::int64_t> symbols, char** pointers,
+                               HostLock& lock) const {
   const ProgramKernel& kernel = parts_.kernels[std::size_t(number)];
   const LaunchPlan* known = planned(number);
   const LaunchPlan plan = known ? *known : plan_launch(kernel, symbols);
@@ -214,8 +222,8 @@ struct Launcher::BatchLaunch {
       const ProgramKernel& kernel = program.kernels[part.kernel];
       Scratch<char*, 16> gathered(kernel.buffers.size());
       for (std::size_t b = 0; b < kernel.buffers.size(); ++b) gathered[b] = launch.pointers[kernel.buffers[b]];
-      status |= run_kernel(kernel.code->function(), kernel.buffers.empty() ? launch.pointers : gathered.data(), launch.symbols.data(),
-                            part.begin, part.end, std::size_t(kernel.scratch_bytes.evaluate({})));
+      status |= run_kernel(kernel.code->function(), kernel.buffers.empty() ? launch.pointers : gathered.data(),
+                           launch.symbols.data(), part.begin, part.end, std::size_t(kernel.scratch_bytes.evaluate({})));
     }
     status |= collected.raised();
     if (status) launch.status.fetch_or(status, std::memory_order_relaxed);
@@ -264,7 +272,8 @@ struct Launcher::BlocksLaunch {
     for (const auto& local : blocks.locals) {
       // Steps address whole arrays: the first of these rows lies where the memory begins.
       here[local.buffer] = memory - first * local.row_bytes;
-      memory += (local.row_bytes * blocks.rows_per_block + std::int64_t(kAlignment) - 1) / std::int64_t(kAlignment) * std::int64_t(kAlignment);
+      memory += (local.row_bytes * blocks.rows_per_block + std::int64_t(kAlignment) - 1) / std::int64_t(kAlignment) *
+                std::int64_t(kAlignment);
     }
     std::uint32_t status = 0;
     for (std::size_t s = 0; s < blocks.steps.size(); ++s) {
@@ -277,28 +286,35 @@ struct Launcher::BlocksLaunch {
       const ProgramKernel& kernel = launcher.parts_.kernels[step.kernel];
       for (std::size_t b = 0; b < kernel.buffers.size(); ++b) gathered[b] = here[kernel.buffers[b]];
       const std::int64_t rows = blocks.rows_per_item[s];
-      status |= run_kernel(kernel.code->function(), kernel.buffers.empty() ? here.data() : gathered.data(), symbols.data(), first / rows,
-                            last / rows, std::size_t(kernel.scratch_bytes.evaluate(symbols)));
+      status |=
+          run_kernel(kernel.code->function(), kernel.buffers.empty() ? here.data() : gathered.data(), symbols.data(),
+                     first / rows, last / rows, std::size_t(kernel.scratch_bytes.evaluate(symbols)));
     }
     return status;
   }
 };
 
-std::uint32_t Launcher::blocks(const ProgramBlocks& blocks, std::span<const std::int64_t> symbols, char** pointers, HostLock& lock) const {
+std::uint32_t Launcher::blocks(const ProgramBlocks& blocks, std::span<const std::int64_t> symbols, char** pointers,
+                               HostLock& lock) const {
   lock.wait();  // they are only made of long work
   BlocksLaunch shared{*this, blocks, symbols, pointers, lock};
-  parallel_for((blocks.rows + blocks.rows_per_block - 1) / blocks.rows_per_block, BlocksLaunch::run_chunk, &shared, parts_.threads);
+  parallel_for((blocks.rows + blocks.rows_per_block - 1) / blocks.rows_per_block, BlocksLaunch::run_chunk, &shared,
+               parts_.threads);
   return lock.interrupted() ? kInterrupted : shared.status.load(std::memory_order_relaxed);
 }
 
-std::uint32_t Launcher::multiply(const ProgramMatmul& plan, std::span<const std::int64_t> symbols, char** pointers, HostLock& lock) const {
+std::uint32_t Launcher::multiply(const ProgramMatmul& plan, std::span<const std::int64_t> symbols, char** pointers,
+                                 HostLock& lock) const {
   std::int64_t rows = plan.m.evaluate(symbols);
   for (const SymDim& size : plan.batch) rows *= size.evaluate(symbols);
   const double row = kProductNanoseconds * double(plan.n.evaluate(symbols)) * double(plan.k.evaluate(symbols));
   lock.work(row * double(rows));
   // Whole matrices: the library decides what is summed in which order by their sizes.
   const std::int64_t m = std::max<std::int64_t>(plan.m.evaluate(symbols), 1);
-  const std::int64_t matrices = row * double(m) > 0 ? std::max<std::int64_t>(std::int64_t(std::min(kMostChunkNanoseconds / (row * double(m)), 1e9)), 1) : rows;
+  const std::int64_t matrices =
+      row * double(m) > 0
+          ? std::max<std::int64_t>(std::int64_t(std::min(kMostChunkNanoseconds / (row * double(m)), 1e9)), 1)
+          : rows;
   std::uint32_t status = 0;
   for (std::int64_t first = 0; first < rows; first += matrices * m) {
     if (lock.interrupted()) return kInterrupted;
@@ -309,8 +325,8 @@ std::uint32_t Launcher::multiply(const ProgramMatmul& plan, std::span<const std:
   return status;
 }
 
-std::uint32_t Launcher::multiply_rows(const ProgramMatmul& plan, std::span<const std::int64_t> symbols, char** pointers, std::int64_t first,
-                                      std::int64_t last) const {
+std::uint32_t Launcher::multiply_rows(const ProgramMatmul& plan, std::span<const std::int64_t> symbols, char** pointers,
+                                      std::int64_t first, std::int64_t last) const {
   const std::size_t batch_rank = plan.batch.size();
   Scratch<std::int64_t, 64> numbers(4 * batch_rank);
   for (std::size_t d = 0; d < batch_rank; ++d) {
@@ -321,8 +337,10 @@ std::uint32_t Launcher::multiply_rows(const ProgramMatmul& plan, std::span<const
   }
   const std::int64_t m = plan.m.evaluate(symbols), n = plan.n.evaluate(symbols), k = plan.k.evaluate(symbols);
   if (first == last || n == 0) return 0;
-  const MatrixLayout a_layout{plan.a_strides[batch_rank].evaluate(symbols), plan.a_strides[batch_rank + 1].evaluate(symbols)};
-  const MatrixLayout b_layout{plan.b_strides[batch_rank].evaluate(symbols), plan.b_strides[batch_rank + 1].evaluate(symbols)};
+  const MatrixLayout a_layout{plan.a_strides[batch_rank].evaluate(symbols),
+                              plan.a_strides[batch_rank + 1].evaluate(symbols)};
+  const MatrixLayout b_layout{plan.b_strides[batch_rank].evaluate(symbols),
+                              plan.b_strides[batch_rank + 1].evaluate(symbols)};
   const std::int64_t c_stride = plan.c_strides[batch_rank].evaluate(symbols);
   const auto size = std::int64_t(size_in_bytes(plan.dtype));
   std::uint32_t status = 0;
@@ -337,8 +355,8 @@ std::uint32_t Launcher::multiply_rows(const ProgramMatmul& plan, std::span<const
       c += at * numbers[4 * d + 3];
     }
     auto* run = plan.dtype == DType::F32 ? multiply_as<float> : multiply_as<double>;
-    status |= run(to - from, n, k, pointers[plan.a] + a * size, a_layout, pointers[plan.b] + b * size, b_layout, pointers[plan.c] + c * size,
-                  c_stride, parts_.float_conditions);
+    status |= run(to - from, n, k, pointers[plan.a] + a * size, a_layout, pointers[plan.b] + b * size, b_layout,
+                  pointers[plan.c] + c * size, c_stride, parts_.float_conditions);
   }
   return status;
 }

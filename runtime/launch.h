@@ -1,4 +1,5 @@
-/// A program's kernels and products on the threads of this process: into how many chunks a launch is dealt, and running them.
+/// A program's kernels and products on the threads of this process: into how many chunks a launch is dealt, and running
+/// them.
 ///
 /// What follows from constant sizes is planned once. Every function returns KernelStatus bits, kInterrupted among
 /// them if the host ended the call meanwhile.
@@ -38,21 +39,25 @@ class Launcher {
   explicit Launcher(const ProgramParts& parts);
 
   /// Null if the kernel's sizes depend on symbols.
-  const LaunchPlan* planned(int kernel) const { return plans_[std::size_t(kernel)] ? &*plans_[std::size_t(kernel)] : nullptr; }
+  const LaunchPlan* planned(int kernel) const {
+    return plans_[std::size_t(kernel)] ? &*plans_[std::size_t(kernel)] : nullptr;
+  }
 
   /// `pointers`: by buffer of the program.
   std::uint32_t kernel(int kernel, std::span<const std::int64_t> symbols, char** pointers, HostLock& lock) const;
   /// The kernels of step `step`.
   std::uint32_t batch(int step, std::span<const std::int64_t> symbols, char** pointers, HostLock& lock) const;
-  std::uint32_t blocks(const ProgramBlocks& blocks, std::span<const std::int64_t> symbols, char** pointers, HostLock& lock) const;
-  std::uint32_t multiply(const ProgramMatmul& product, std::span<const std::int64_t> symbols, char** pointers, HostLock& lock) const;
+  std::uint32_t blocks(const ProgramBlocks& blocks, std::span<const std::int64_t> symbols, char** pointers,
+                       HostLock& lock) const;
+  std::uint32_t multiply(const ProgramMatmul& product, std::span<const std::int64_t> symbols, char** pointers,
+                         HostLock& lock) const;
 
  private:
   struct BatchLaunch;
   struct BlocksLaunch;
   /// Rows [first, last) of all matrices of the batch, counted through.
-  std::uint32_t multiply_rows(const ProgramMatmul& product, std::span<const std::int64_t> symbols, char** pointers, std::int64_t first,
-                              std::int64_t last) const;
+  std::uint32_t multiply_rows(const ProgramMatmul& product, std::span<const std::int64_t> symbols, char** pointers,
+                              std::int64_t first, std::int64_t last) const;
   LaunchPlan plan_launch(const ProgramKernel& kernel, std::span<const std::int64_t> symbols) const;
   /// Precondition: the kernels' sizes don't depend on symbols.
   BatchPlan plan_batch(const std::vector<int>& kernels) const;

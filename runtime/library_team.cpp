@@ -1,5 +1,6 @@
-// GNU's OpenMP runtime as torch brings it along, found like torch's matrix products (blas.cpp): by looking at what is loaded.
-// Its entry point is the one compilers call for `#pragma omp parallel`, a documented part of its binary interface.
+// GNU's OpenMP runtime as torch brings it along, found like torch's matrix products (blas.cpp): by looking at what is
+// loaded. Its entry point is the one compilers call for `#pragma omp parallel`, a documented part of its binary
+// interface.
 #include "runtime/library_team.h"
 
 #include <dlfcn.h>
@@ -22,7 +23,8 @@ constexpr int kStay = 256;
 constexpr int kMostPatience = 4096;
 
 std::int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 struct Loaded {
@@ -64,7 +66,8 @@ LibraryTeam& library_team() {
   return team;
 }
 
-// From the start, not from the first use: a child that is the first to use a team would wait for threads its parent had.
+// From the start, not from the first use: a child that is the first to use a team would wait for threads its parent
+// had.
 [[maybe_unused]] const int watches_forks = pthread_atfork(nullptr, nullptr, [] { library_team().forget(); });
 
 bool LibraryTeam::find() {

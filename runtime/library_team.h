@@ -1,10 +1,10 @@
 /// The threads of the array library already in the process (torch's OpenMP team), for our own parallel loops.
 ///
-/// After each of its operations torch's threads stay awake for milliseconds, each on a core of its own: threads of ours then
-/// don't get those cores before the loop is over, and it runs on one core. Joining that team costs a microsecond. It has one
-/// fault, for which it is only used while it serves: a loop waits for every member, also for one that lost its core to somebody
-/// else. So each loop is watched, on both sides: `parallel_for` in thread_pool.h goes to the team when its own threads came too
-/// late for a whole loop, and comes back when the team kept it waiting.
+/// After each of its operations torch's threads stay awake for milliseconds, each on a core of its own: threads of ours
+/// then don't get those cores before the loop is over, and it runs on one core. Joining that team costs a microsecond.
+/// It has one fault, for which it is only used while it serves: a loop waits for every member, also for one that lost
+/// its core to somebody else. So each loop is watched, on both sides: `parallel_for` in thread_pool.h goes to the team
+/// when its own threads came too late for a whole loop, and comes back when the team kept it waiting.
 #pragma once
 
 #include <cstdint>

@@ -24,8 +24,8 @@ struct Call {
   std::span<const ArrayRef> inputs;         // as graph inputs; borrowed
   std::span<std::int64_t> symbols;          // values by SymbolId; derived ones are filled in by run()
   std::span<ArrayRef> outputs;              // filled on success: new references
-  /// The references to `inputs`, if the caller hands them over. A program may release an array once nothing of it reads the array again, and
-  /// clears the object here; what is left is the caller's to release.
+  /// The references to `inputs`, if the caller hands them over. A program may release an array once nothing of it reads
+  /// the array again, and clears the object here; what is left is the caller's to release.
   std::span<ArrayRef> handed_over = {};
   /// IEEE conditions (KernelStatus bits) that make the call fail, so that the library can report them.
   std::uint32_t trapped = 0;
@@ -35,7 +35,8 @@ struct Call {
 
 class KernelCode;
 
-/// A program that is one small kernel from its inputs to one new array, all of known sizes: around the kernel there is little to do.
+/// A program that is one small kernel from its inputs to one new array, all of known sizes: around the kernel there is
+/// little to do.
 struct DirectKernel {
   static constexpr std::size_t kPointers = 24;
   static constexpr int kResult = -1;
@@ -56,8 +57,8 @@ class Program {
   virtual ~Program() = default;
   /// kOk, or the reasons of failure: then nothing visible has happened and `outputs` is untouched.
   virtual std::uint32_t run(Call& call) const = 0;
-  /// What `run` does, if it is that; null also until it has run a few times. Where the kernel reports what may be fatal, nothing has happened and
-  /// `run` decides.
+  /// What `run` does, if it is that; null also until it has run a few times. Where the kernel reports what may be
+  /// fatal, nothing has happened and `run` decides.
   virtual const DirectKernel* direct() const { return nullptr; }
   /// Kernels launched by one run (for tests and explain).
   virtual int kernel_count() const = 0;

@@ -10,8 +10,8 @@ namespace fj {
 /// Of the temporaries of a program, in bytes: a cache line.
 inline constexpr std::size_t kAlignment = 64;
 
-/// A few elements inside, more on the heap: calls of small programs allocate nothing. Not initialised: clearing the room
-/// for all costs more than the few that are used.
+/// A few elements inside, more on the heap: calls of small programs allocate nothing. Not initialised: clearing the
+/// room for all costs more than the few that are used.
 template <class T, std::size_t inside>
 class Scratch {
   static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
@@ -19,7 +19,8 @@ class Scratch {
  public:
   explicit Scratch(std::size_t count)
       : data_(reinterpret_cast<T*>(
-            count <= inside ? local_ : (heap_ = std::make_unique_for_overwrite<std::byte[]>(count * sizeof(T))).get())) {}
+            count <= inside ? local_
+                            : (heap_ = std::make_unique_for_overwrite<std::byte[]>(count * sizeof(T))).get())) {}
   T& operator[](std::size_t i) { return data_[i]; }
   T* data() { return data_; }
 

@@ -1,4 +1,5 @@
-// Numbers are looked at as bits, by additions whose highest bit answers: rows whose elements lie together become vectors in any instruction set.
+// Numbers are looked at as bits, by additions whose highest bit answers: rows whose elements lie together become
+// vectors in any instruction set.
 #include "runtime/special_values.h"
 
 #include <algorithm>
@@ -85,7 +86,8 @@ SpecialValues find_special_values(const double* values, std::int64_t count) {
   return find<std::uint64_t, kDoubleInfinity>(reinterpret_cast<const std::uint64_t*>(values), count, 1);
 }
 
-SpecialValues find_special_values(DType dtype, const char* data, std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
+SpecialValues find_special_values(DType dtype, const char* data, std::span<const std::int64_t> sizes,
+                                  std::span<const std::int64_t> strides) {
   std::vector<std::int64_t> all, steps;
   if (is_complex(dtype)) {
     all.assign(sizes.begin(), sizes.end());

@@ -17,6 +17,7 @@ SpecialValues find_special_values(const float* values, std::int64_t count);
 SpecialValues find_special_values(const double* values, std::int64_t count);
 
 /// Of an array of any dtype; strides in elements. Integers have none.
-SpecialValues find_special_values(DType dtype, const char* data, std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides);
+SpecialValues find_special_values(DType dtype, const char* data, std::span<const std::int64_t> sizes,
+                                  std::span<const std::int64_t> strides);
 
 }  // namespace fj

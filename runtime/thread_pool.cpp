@@ -1,6 +1,6 @@
-// A fixed set of job slots in static memory. A caller takes a slot and opens it; workers enter open slots (`users`), claim chunks and
-// leave; the caller closes the slot when no chunk is left and waits until nobody is in it. Because slots are never freed, a late
-// worker that looks at a closed one does no harm.
+// A fixed set of job slots in static memory. A caller takes a slot and opens it; workers enter open slots (`users`),
+// claim chunks and leave; the caller closes the slot when no chunk is left and waits until nobody is in it. Because
+// slots are never freed, a late worker that looks at a closed one does no harm.
 #include "runtime/thread_pool.h"
 
 #include <pthread.h>
@@ -49,7 +49,8 @@ struct alignas(64) Slot {
   /// True if there was a chunk to claim.
   bool work() {
     bool any = false;
-    for (std::int64_t chunk; (chunk = next.fetch_add(1, std::memory_order_relaxed)) < chunks; any = true) body(context, chunk);
+    for (std::int64_t chunk; (chunk = next.fetch_add(1, std::memory_order_relaxed)) < chunks; any = true)
+      body(context, chunk);
     return any;
   }
 };
@@ -61,7 +62,8 @@ constexpr int kSpins = 500;
 thread_local bool inside = false;
 
 std::int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 /// Threads beside the caller as set, or -1. Outside the pool: a forked child keeps its parent's choice.
@@ -118,7 +120,8 @@ struct Pool {
 
   void start(int wanted) {
     std::lock_guard lock(starting);
-    // Signals belong to the threads of the program: one taken here would not interrupt the sleep or read it is meant for.
+    // Signals belong to the threads of the program: one taken here would not interrupt the sleep or read it is meant
+    // for.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -201,7 +204,8 @@ void parallel_for(std::int64_t chunks, void (*body)(void* context, std::int64_t 
         [](void* data) {
           auto& shared = *static_cast<Job*>(data);
           inside = true;
-          for (std::int64_t chunk; (chunk = shared.next.fetch_add(1, std::memory_order_relaxed)) < shared.chunks;) shared.body(shared.context, chunk);
+          for (std::int64_t chunk; (chunk = shared.next.fetch_add(1, std::memory_order_relaxed)) < shared.chunks;)
+            shared.body(shared.context, chunk);
           inside = false;
         },
         &job, workers + 1);

@@ -1,9 +1,10 @@
 /// Threads over cores for loops of independent chunks.
 ///
-/// The caller works too: it claims chunks from the same counter as the workers and waits only for chunks that somebody has
-/// claimed, never for a sleeping worker to arrive. A short loop is therefore over at the caller's own speed, and a descheduled
-/// worker that claimed nothing holds nobody up. Workers spin for some microseconds after a loop, then sleep.
-/// Several threads may call at once; a call from inside a chunk runs inline. After a fork the child starts afresh.
+/// The caller works too: it claims chunks from the same counter as the workers and waits only for chunks that somebody
+/// has claimed, never for a sleeping worker to arrive. A short loop is therefore over at the caller's own speed, and a
+/// descheduled worker that claimed nothing holds nobody up. Workers spin for some microseconds after a loop, then
+/// sleep. Several threads may call at once; a call from inside a chunk runs inline. After a fork the child starts
+/// afresh.
 #pragma once
 
 #include <cstdint>

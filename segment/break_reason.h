@@ -18,6 +18,8 @@ struct BreakGraph {
   std::string detail;
 };
 
-[[noreturn]] inline void break_graph(BreakReason reason, std::string detail = "") { throw BreakGraph{reason, std::move(detail)}; }
+[[noreturn]] inline void break_graph(BreakReason reason, std::string detail = "") {
+  throw BreakGraph{reason, std::move(detail)};
+}
 
 }  // namespace fj

@@ -26,7 +26,9 @@ std::string duration(std::uint64_t nanoseconds) {
 
 std::uint64_t comparison_clock() {
   if (given_clock()) return given_clock()();
-  return std::uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+  return std::uint64_t(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
 }
 
 void set_comparison_clock(std::function<std::uint64_t()> clock) { given_clock() = std::move(clock); }
@@ -61,7 +63,8 @@ EagerRace::Verdict EagerRace::fell_back() {
 
 std::string EagerRace::text() const {
   if (fallbacks_ >= kTimed)
-    return "its last " + std::to_string(fallbacks_) + " compiled calls gave up and ran eagerly after all; the option `retire` keeps it compiled if it is off";
+    return "its last " + std::to_string(fallbacks_) +
+           " compiled calls gave up and ran eagerly after all; the option `retire` keeps it compiled if it is off";
   return "it is faster so: compiled " + duration(compiled_) + ", eagerly " + duration(eager_) + " (the least of " +
          std::to_string(kTimed) + " calls each); the option `retire` keeps it compiled if it is off";
 }

@@ -1,9 +1,10 @@
 /// Whether a compiled entry is faster than the call it stands for.
 ///
-/// Work that is tiny, or one call of the library, can be faster in CPython. An entry of which that is thinkable has an EagerRace: after some
-/// calls that warm both sides up, a few calls run compiled and are timed, and as many run in CPython *in place of* compiled (a call's
-/// effects happen once). The least time of each side decides. An entry that is kept drops its EagerRace, so that a call pays for the
-/// test of one pointer; one that is retired runs in CPython from then on, behind its guards. All with the GIL held.
+/// Work that is tiny, or one call of the library, can be faster in CPython. An entry of which that is thinkable has an
+/// EagerRace: after some calls that warm both sides up, a few calls run compiled and are timed, and as many run in
+/// CPython *in place of* compiled (a call's effects happen once). The least time of each side decides. An entry that is
+/// kept drops its EagerRace, so that a call pays for the test of one pointer; one that is retired runs in CPython from
+/// then on, behind its guards. All with the GIL held.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@ namespace fj {
 
 class EagerRace {
  public:
-  static constexpr int kUntimed = 16;      // calls before the first timed one; further ones while code is compiled in the background
+  static constexpr int kUntimed =
+      16;      // calls before the first timed one; further ones while code is compiled in the background
   static constexpr int kTimed = 8;         // of each side
   static constexpr double kMargin = 1.15;  // what CPython must win by
   static constexpr double kClear = 3;      // times as slow as one compiled call: CPython is tried no more
@@ -22,7 +24,8 @@ class EagerRace {
   enum class Turn : std::uint8_t { Untimed, Compiled, Eager, Retired };
   enum class Verdict : std::uint8_t { Open, Keep, Retire };
 
-  /// How the next call runs. Compiled and Eager: it is timed, and what it took is said; of a call that raised or could not finish, nothing is.
+  /// How the next call runs. Compiled and Eager: it is timed, and what it took is said; of a call that raised or could
+  /// not finish, nothing is.
   Turn next();
   Verdict took(Turn turn, std::uint64_t nanoseconds);
   /// A compiled call gave up, and ran in CPython after all.

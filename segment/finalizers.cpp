@@ -1,5 +1,5 @@
-/// Follows the references as freeing would: an object is freed when as many references have gone as it has; then those it
-/// holds go. Nothing is changed and no code runs.
+/// Follows the references as freeing would: an object is freed when as many references have gone as it has; then those
+/// it holds go. Nothing is changed and no code runs.
 #include "segment/finalizers.h"
 
 #include <unordered_map>
@@ -38,9 +38,11 @@ bool ends_quietly(PyObject* object) {
   return (PyGen_CheckExact(object) || PyCoro_CheckExact(object)) && !may_have_to_close(object);
 }
 
-/// Attributes and hooks of a tensor. What its storage and its place in an autograd graph hold is not seen: C++ frees that.
+/// Attributes and hooks of a tensor. What its storage and its place in an autograd graph hold is not seen: C++ frees
+/// that.
 bool tensor_holds_objects(PyObject* tensor) {
-  return Py_TYPE(tensor)->tp_traverse(tensor, [](PyObject* held, void* type) -> int { return held != type; }, Py_TYPE(tensor)) != 0;
+  return Py_TYPE(tensor)->tp_traverse(
+             tensor, [](PyObject* held, void* type) -> int { return held != type; }, Py_TYPE(tensor)) != 0;
 }
 
 struct Walk {

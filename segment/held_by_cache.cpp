@@ -9,7 +9,8 @@ namespace fj {
 
 Ref<> held_by_cache(PyObject* wrapper, PyObject* arguments) {
   Ref<> parameters = Ref<>::steal(PyObject_CallMethod(wrapper, "cache_parameters", nullptr));
-  PyObject* typed = parameters && PyDict_Check(parameters.get()) ? PyDict_GetItemString(parameters.get(), "typed") : nullptr;
+  PyObject* typed =
+      parameters && PyDict_Check(parameters.get()) ? PyDict_GetItemString(parameters.get(), "typed") : nullptr;
   PyErr_Clear();
   if (typed != Py_False) return {};
   // As the cache makes its keys.
@@ -32,7 +33,9 @@ Ref<> held_by_cache(PyObject* wrapper, PyObject* arguments) {
   };
   PyObject* size = PyDict_GetItemString(parameters.get(), "maxsize");
   for (std::size_t i = 2; size != Py_None && i < found.size(); ++i) {
-    if (!PyType_Check(found[i]) || std::strcmp(reinterpret_cast<PyTypeObject*>(found[i])->tp_name, "functools._lru_list_elem")) continue;
+    if (!PyType_Check(found[i]) ||
+        std::strcmp(reinterpret_cast<PyTypeObject*>(found[i])->tp_name, "functools._lru_list_elem"))
+      continue;
     if (same_key(found[i - 2])) return Ref<>::borrow(found[i - 1]);
   }
   for (PyObject* object : found) {

@@ -1,8 +1,9 @@
 // Allocation by library, and library calls inside a program.
 //
 // A library call is trusted as far as it can be checked: its results must have the structure, dtype, sizes and strides
-// predicted while tracing, be ordinary arrays that need no gradient, and own memory that nobody else has, since the program
-// will write into it or return it as its own. Where it differs from the prediction, that is corrected (extern_prediction.h).
+// predicted while tracing, be ordinary arrays that need no gradient, and own memory that nobody else has, since the
+// program will write into it or return it as its own. Where it differs from the prediction, that is corrected
+// (extern_prediction.h).
 #include "segment/library_host.h"
 
 #include <algorithm>
@@ -31,10 +32,12 @@ std::string take_call_error() {
 }
 
 /// "" if `object` is what was predicted.
-std::string difference(PyObject* object, const ExternResult& expected, const ExternCall& call, std::span<const std::int64_t> symbols, ArrayView& view) {
+std::string difference(PyObject* object, const ExternResult& expected, const ExternCall& call,
+                       std::span<const std::int64_t> symbols, ArrayView& view) {
   if (!array_library(object)) return std::string("it returned a ") + Py_TYPE(object)->tp_name;
   // Lazily conjugated or negated, sparse, ... arrays have memory that does not hold their values.
-  if (std::string unsupported = describe(object).unsupported; !unsupported.empty()) return "it returned a " + unsupported;
+  if (std::string unsupported = describe(object).unsupported; !unsupported.empty())
+    return "it returned a " + unsupported;
   if (!guard_program::read_any_array(object, view)) return "its result can't be read";
   if (view.device != call.device) return "its result is a tensor of device " + device_text(view.device);
   // A view says what its base does, also where nothing is recorded.
@@ -87,7 +90,8 @@ class Autocast {
 
  private:
   static Ref<> get(const char* name, const char* device) {
-    Ref<> answer = Ref<>::steal(device ? PyObject_CallMethod(torch_module(), name, "s", device) : PyObject_CallMethod(torch_module(), name, nullptr));
+    Ref<> answer = Ref<>::steal(device ? PyObject_CallMethod(torch_module(), name, "s", device)
+                                       : PyObject_CallMethod(torch_module(), name, nullptr));
     PyErr_Clear();
     return answer;
   }
@@ -134,7 +138,8 @@ ArrayRef SegmentHost::allocate(int output, DType dtype, std::span<const std::int
   } else if (externs_) {
     library = externs_->operand_library;
   }
-  const bool inference = inference_outputs_ && output >= 0 && std::size_t(output) < inference_outputs_->size() && (*inference_outputs_)[std::size_t(output)];
+  const bool inference = inference_outputs_ && output >= 0 && std::size_t(output) < inference_outputs_->size() &&
+                         (*inference_outputs_)[std::size_t(output)];
   const InferenceMode mode(inference, true);
   Ref<> array = fj::allocate(device_ == kHost ? library : Library::Torch, dtype, shape, strides, device_);
   if (!array) {
@@ -159,10 +164,12 @@ namespace {
 
 /// Arrays of what was returned, in the order of the call's results. "" if the structure is the one predicted.
 /// `made`: holds the arrays made of numbers.
-std::string collect(const ExternStructure& expected, PyObject* object, std::span<const Ref<>> operands, std::vector<PyObject*>& found, std::vector<Ref<>>& made) {
+std::string collect(const ExternStructure& expected, PyObject* object, std::span<const Ref<>> operands,
+                    std::vector<PyObject*>& found, std::vector<Ref<>>& made) {
   switch (expected.kind) {
     case ExternStructure::Kind::Number: {
-      if (reinterpret_cast<PyObject*>(Py_TYPE(object)) != expected.type.get()) return std::string("it returned a ") + Py_TYPE(object)->tp_name;
+      if (reinterpret_cast<PyObject*>(Py_TYPE(object)) != expected.type.get())
+        return std::string("it returned a ") + Py_TYPE(object)->tp_name;
       PyObject* const function = once([] { return imported("numpy", "asarray").release(); });
       made.push_back(Ref<>::steal(PyObject_CallOneArg(function, object)));
       if (!made.back()) return take_call_error();
@@ -174,25 +181,30 @@ std::string collect(const ExternStructure& expected, PyObject* object, std::span
       return "";
     case ExternStructure::Kind::Operand:
       return object == operands[std::size_t(expected.index)].get() ? "" : "it did not return its argument";
-    case ExternStructure::Kind::None: return object == Py_None ? "" : std::string("it returned a ") + Py_TYPE(object)->tp_name;
+    case ExternStructure::Kind::None:
+      return object == Py_None ? "" : std::string("it returned a ") + Py_TYPE(object)->tp_name;
     default: {
       const bool list = expected.kind == ExternStructure::Kind::List;
       if (!(list ? PyList_Check(object) : PyTuple_Check(object)) ||
           PySequence_Fast_GET_SIZE(object) != Py_ssize_t(expected.items.size()))
         return "it returned another number of results than predicted";
       for (std::size_t i = 0; i < expected.items.size(); ++i)
-        if (std::string why = collect(expected.items[i], PySequence_Fast_GET_ITEM(object, Py_ssize_t(i)), operands, found, made); !why.empty())
+        if (std::string why =
+                collect(expected.items[i], PySequence_Fast_GET_ITEM(object, Py_ssize_t(i)), operands, found, made);
+            !why.empty())
           return why;
       return "";
     }
   }
 }
 
-/// NumPy's settings while a function runs in a graph: a condition that would be reported raises, and the program is undone.
+/// NumPy's settings while a function runs in a graph: a condition that would be reported raises, and the program is
+/// undone.
 class ConditionsRaise {
  public:
   explicit ConditionsRaise(const ExternCall& call) {
-    const std::uint32_t trapped = call.library == Library::Numpy && !call.random ? numpy_trapped_conditions() & 0xffff : 0;
+    const std::uint32_t trapped =
+        call.library == Library::Numpy && !call.random ? numpy_trapped_conditions() & 0xffff : 0;
     PyObject* settings = trapped ? raising(trapped) : nullptr;
     if (settings) token_ = Ref<>::steal(PyContextVar_Set(errstate_variable(), settings));
   }
@@ -212,10 +224,11 @@ class ConditionsRaise {
     if (found != known->end()) return found->second;
     PyObject* const make = once([] { return imported("numpy._core.umath", "_make_extobj").release(); });
     auto how = [&](std::uint32_t bit) { return trapped & bit ? "raise" : "ignore"; };
-    Ref<> names = Ref<>::steal(Py_BuildValue("{ssssssss}", "divide", how(kFloatDivide), "over", how(kFloatOverflow), "under", how(kFloatUnderflow),
-                                             "invalid", how(kFloatInvalid)));
+    Ref<> names = Ref<>::steal(Py_BuildValue("{ssssssss}", "divide", how(kFloatDivide), "over", how(kFloatOverflow),
+                                             "under", how(kFloatUnderflow), "invalid", how(kFloatInvalid)));
     Ref<> nothing = Ref<>::steal(PyTuple_New(0));
-    PyObject* settings = make && names && errstate_variable() ? PyObject_Call(make, nothing.get(), names.get()) : nullptr;
+    PyObject* settings =
+        make && names && errstate_variable() ? PyObject_Call(make, nothing.get(), names.get()) : nullptr;
     PyErr_Clear();
     return known->emplace(trapped, settings).first->second;
   }
@@ -250,7 +263,8 @@ bool SegmentHost::note_past(const ExternCall& call, std::span<const Ref<>> opera
   bool expected = true;
   for (int index : call.mutated) {
     const Ref<>& written = operands[std::size_t(index)];
-    // Copies, made for the call: what their version is, is how far the call has moved it. Those of inference mode have none.
+    // Copies, made for the call: what their version is, is how far the call has moved it. Those of inference mode have
+    // none.
     Ref<> version = call.inference ? Ref<>() : Ref<>::steal(PyObject_GetAttrString(written.get(), "_version"));
     const long moves = version ? PyLong_AsLong(version.get()) : 0;
     PyErr_Clear();
@@ -261,9 +275,10 @@ bool SegmentHost::note_past(const ExternCall& call, std::span<const Ref<>> opera
   return expected;
 }
 
-bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> operands, std::span<const std::int64_t> symbols,
-                              std::span<ArrayRef> results) {
-  FJ_CHECK(externs_ && handle >= 0 && std::size_t(handle) < externs_->size(), "an extern call has a row in its segment's table");
+bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> operands,
+                              std::span<const std::int64_t> symbols, std::span<ArrayRef> results) {
+  FJ_CHECK(externs_ && handle >= 0 && std::size_t(handle) < externs_->size(),
+           "an extern call has a row in its segment's table");
   const ExternCall& call = (*externs_)[handle];
   FJ_CHECK(call.results.size() == results.size(), "an extern node has as many results as its row");
 
@@ -273,10 +288,12 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
     auto* object = static_cast<PyObject*>(operand.object);
     auto library = array_library(object);
     arrays.push_back(library && *library != call.library ? cross_view(object, call.library) : Ref<>::borrow(object));
-    // Operands that were two arrays in the user's program and hold the same by now are two to the function too: it may tell
-    // them apart by identity, as a derivative does.
-    const bool repeated = std::any_of(arrays.begin(), arrays.end() - 1, [&](const Ref<>& other) { return other.get() == arrays.back().get(); });
-    if (repeated && call.library == Library::Torch) arrays.back() = Ref<>::steal(PyObject_CallMethod(object, "detach", nullptr));
+    // Operands that were two arrays in the user's program and hold the same by now are two to the function too: it may
+    // tell them apart by identity, as a derivative does.
+    const bool repeated = std::any_of(arrays.begin(), arrays.end() - 1,
+                                      [&](const Ref<>& other) { return other.get() == arrays.back().get(); });
+    if (repeated && call.library == Library::Torch)
+      arrays.back() = Ref<>::steal(PyObject_CallMethod(object, "detach", nullptr));
     if (!arrays.back()) return fail(call.name + " could not be given its arrays: " + take_call_error());
   }
   // Functions of NumPy that warn, warn of nothing to compute with; inside of C code no one can tell.
@@ -284,7 +301,8 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
     for (const Ref<>& array : arrays) {
       ArrayView view;
       if (!guard_program::read_any_array(array.get(), view)) return fail(call.name + ": an operand can't be read");
-      if (std::find(view.shape, view.shape + view.rank, 0) != view.shape + view.rank) return fail(call.name + " of no elements");
+      if (std::find(view.shape, view.shape + view.rank, 0) != view.shape + view.rank)
+        return fail(call.name + " of no elements");
     }
   const GradMode mode(call.grad);
   const InferenceMode inference(call.inference, true);
@@ -324,9 +342,10 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   const ConditionsRaise conditions(call);
   const HeldSignals held;  // an error of the library's has the call run eagerly
   const std::size_t given = call.positional.size();
-  auto returned = Ref<>::steal(
-      call.caller ? PyObject_Vectorcall(call.caller.get(), passed.data(), given + 1, names.get())
-                  : PyObject_Vectorcall(call.callable.get(), passed.data() + 1, given | PY_VECTORCALL_ARGUMENTS_OFFSET, names.get()));
+  auto returned =
+      Ref<>::steal(call.caller ? PyObject_Vectorcall(call.caller.get(), passed.data(), given + 1, names.get())
+                               : PyObject_Vectorcall(call.callable.get(), passed.data() + 1,
+                                                     given | PY_VECTORCALL_ARGUMENTS_OFFSET, names.get()));
   if (!returned) {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
@@ -352,17 +371,20 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   }
 
   auto mispredict = [&](const std::string& why) {
-    if (call.library == Library::Numpy && call.random) return fail(call.name + ": " + why);  // sizes were given, not predicted
+    if (call.library == Library::Numpy && call.random)
+      return fail(call.name + ": " + why);  // sizes were given, not predicted
     std::vector<ExternArray> signature(arrays.size());
     bool described = true;
-    for (std::size_t i = 0; i < arrays.size(); ++i) described = described && describe_operand(arrays[i].get(), call.library, signature[i]);
+    for (std::size_t i = 0; i < arrays.size(); ++i)
+      described = described && describe_operand(arrays[i].get(), call.library, signature[i]);
     mispredicted_ = described && observe(call, signature, symbols, arrays, returned.get());
     return fail(call.name + ": " + why);
   };
   std::vector<PyObject*> found;
   std::vector<Ref<>> of_numbers;
   const std::size_t returned_arrays = call.results.size() - call.mutated.size();
-  if (std::string why = collect(call.structure, returned.get(), arrays, found, of_numbers); !why.empty()) return mispredict(why);
+  if (std::string why = collect(call.structure, returned.get(), arrays, found, of_numbers); !why.empty())
+    return mispredict(why);
   FJ_CHECK(found.size() == returned_arrays, "the structure of an extern call has as many arrays as its row");
   for (int index : call.mutated) found.push_back(arrays[std::size_t(index)].get());
 
@@ -393,7 +415,8 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
         return fail(call.name + ": its result can't be copied: " + take_call_error());
     } else if (i >= returned_arrays) {
       // With a version counter of its own: the tracer says how eager's moves.
-      owned.push_back(call.library == Library::Numpy ? Ref<>::borrow(found[i]) : Ref<>::steal(PyObject_GetAttrString(found[i], "data")));
+      owned.push_back(call.library == Library::Numpy ? Ref<>::borrow(found[i])
+                                                     : Ref<>::steal(PyObject_GetAttrString(found[i], "data")));
       if (!owned.back()) return fail(call.name + ": what it wrote can't be read: " + take_call_error());
     } else {
       owned.push_back(Ref<>::borrow(found[i]));
@@ -414,16 +437,19 @@ PyObject* gauss_next() {
   return name;
 }
 
-/// How many bytes behind the head of a random.Random are its state; 0: it is not as it is known. `getstate()` makes 625 ints of them, which
-/// costs more than what most programs do.
+/// How many bytes behind the head of a random.Random are its state; 0: it is not as it is known. `getstate()` makes 625
+/// ints of them, which costs more than what most programs do.
 std::size_t bytes_of_generator(PyObject* generator) {
   auto* const random = once([] { return reinterpret_cast<PyTypeObject*>(imported("random", "Random").release()); });
   auto* const base = once([] { return reinterpret_cast<PyTypeObject*>(imported("_random", "Random").release()); });
   if (!random || !base || Py_TYPE(generator) != random || !PyType_IsSubtype(random, base)) return 0;
   const std::size_t bytes = once([&] {
-    // Without references, or CPython's collector would ask for them; and drawing again from the same bytes gives the same numbers.
+    // Without references, or CPython's collector would ask for them; and drawing again from the same bytes gives the
+    // same numbers.
     const std::size_t size = std::size_t(base->tp_basicsize) - sizeof(PyObject);
-    if (PyType_HasFeature(base, Py_TPFLAGS_HAVE_GC) || base->tp_basicsize < Py_ssize_t(sizeof(PyObject) + 624 * 4) || size > 4096) return std::size_t(0);
+    if (PyType_HasFeature(base, Py_TPFLAGS_HAVE_GC) || base->tp_basicsize < Py_ssize_t(sizeof(PyObject) + 624 * 4) ||
+        size > 4096)
+      return std::size_t(0);
     Ref<> sample = Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(base), "i", 1));
     auto draw = [&] {
       Ref<> number = sample ? Ref<>::steal(PyObject_CallMethod(sample.get(), "random", nullptr)) : Ref<>();
@@ -452,7 +478,8 @@ RandomStates::RandomStates(const ExternTable* externs, std::span<const Ref<>> he
     PyErr_Clear();
   };
   auto save_torch = [&](const Ref<>& generator) {
-    if (generator) save(generator, Ref<>::steal(PyObject_CallMethod(generator.get(), "get_state", nullptr)), "set_state");
+    if (generator)
+      save(generator, Ref<>::steal(PyObject_CallMethod(generator.get(), "get_state", nullptr)), "set_state");
     PyErr_Clear();
   };
   bool of_torch = false, of_device = false;
@@ -463,7 +490,8 @@ RandomStates::RandomStates(const ExternTable* externs, std::span<const Ref<>> he
     (call.device == kHost ? of_torch : of_device) = true;
     if (call.device != kHost) device = call.device;  // that of the whole program
     for (auto& [name, argument] : call.keywords)
-      if (PyUnicode_CompareWithASCIIString(name.get(), "generator") == 0 && argument.object && argument.object.get() != Py_None)
+      if (PyUnicode_CompareWithASCIIString(name.get(), "generator") == 0 && argument.object &&
+          argument.object.get() != Py_None)
         save_torch(argument.object);
   }
   if (of_torch) save_torch(Ref<>::steal(PyObject_GetAttrString(torch_module(), "default_generator")));

@@ -21,9 +21,10 @@ namespace fj {
 
 class SegmentHost final : public Host {
  public:
-  /// `inference_outputs`: outputs that are tensors of torch's inference mode; may be null. `device`: where arrays are made.
-  SegmentHost(std::span<const Library> output_library, const ExternTable* externs, const std::vector<bool>* inference_outputs = nullptr,
-              int device = kHost)
+  /// `inference_outputs`: outputs that are tensors of torch's inference mode; may be null. `device`: where arrays are
+  /// made.
+  SegmentHost(std::span<const Library> output_library, const ExternTable* externs,
+              const std::vector<bool>* inference_outputs = nullptr, int device = kHost)
       : output_library_(output_library), externs_(externs), inference_outputs_(inference_outputs), device_(device) {}
 
   ArrayRef allocate(int output, DType dtype, std::span<const std::int64_t> shape,

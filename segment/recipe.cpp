@@ -2,7 +2,8 @@
 //
 // Effects act on the containers themselves, below any Python code of their classes: the tracer has run (and logged)
 // what such code does. Contents that an effect replaces are kept until the last effect is done, because dropping them
-// can run finalizers, which must find a finished state (those that are seen beforehand keep the piece from running: finalizers.h).
+// can run finalizers, which must find a finished state (those that are seen beforehand keep the piece from running:
+// finalizers.h).
 #include "segment/recipe_run.h"
 
 #include "cpython/cpython.h"
@@ -21,7 +22,8 @@ PyTypeObject* builtin_base(PyTypeObject* type) {
     return reinterpret_cast<PyTypeObject*>(made.get())->tp_dealloc;
   });
   while (type->tp_flags & Py_TPFLAGS_HEAPTYPE && type->tp_base) {
-    // C code makes heap types too: those have fields that they free themselves, or a tp_new, which is found under this name.
+    // C code makes heap types too: those have fields that they free themselves, or a tp_new, which is found under this
+    // name.
     if (type->tp_dealloc != of_python_classes && type->tp_basicsize > type->tp_base->tp_basicsize) break;
     PyObject* maker = PyDict_GetItemWithError(type->tp_dict, name);
     if (maker && PyCFunction_Check(maker) && PyCFunction_GET_SELF(maker) == reinterpret_cast<PyObject*>(type)) break;
@@ -64,7 +66,8 @@ bool RecipeRun::before_program() {
     if (is_effect(step.op)) continue;
     if (step.op == RecipeOp::Expect && !std::exchange(asked, true) && !holds_expected(i)) return false;
     auto target = std::size_t(step.target);
-    bool waits = step.late || step.op == RecipeOp::Output || step.op == RecipeOp::OutputScalar || step.op == RecipeOp::OutputNumber;
+    bool waits = step.late || step.op == RecipeOp::Output || step.op == RecipeOp::OutputScalar ||
+                 step.op == RecipeOp::OutputNumber;
     for (int from : step.args) waits = waits || (from >= 0 && waits_[std::size_t(from)]);
     waits_[target] = waits;
     if (waits) continue;
@@ -228,7 +231,8 @@ Ref<> RecipeRun::make(const RecipeStep& step) {
     case RecipeOp::Slice: return Ref<>::steal(PySlice_New(argument(step, 0), argument(step, 1), argument(step, 2)));
     case RecipeOp::Range: {
       Ref<> arguments = arguments_tuple(step);
-      return arguments ? Ref<>::steal(PyObject_CallObject(reinterpret_cast<PyObject*>(&PyRange_Type), arguments.get())) : Ref<>();
+      return arguments ? Ref<>::steal(PyObject_CallObject(reinterpret_cast<PyObject*>(&PyRange_Type), arguments.get()))
+                       : Ref<>();
     }
     case RecipeOp::Iter: return Ref<>::steal(PyObject_GetIter(argument(step, 0)));
     case RecipeOp::Cell: return Ref<>::steal(PyCell_New(argument(step, 0)));
@@ -249,7 +253,9 @@ Ref<> RecipeRun::make(const RecipeStep& step) {
     case RecipeOp::Expect: {
       auto result = Ref<>::steal(PyObject_Call(step.object.get(), argument(step, 0), argument(step, 1)));
       if (!result || result.get() == argument(step, 2)) return result;
-      if (step.index != 2 && Py_TYPE(result.get()) == Py_TYPE(argument(step, 2)) && PyObject_RichCompareBool(result.get(), argument(step, 2), Py_EQ) == 1) return result;
+      if (step.index != 2 && Py_TYPE(result.get()) == Py_TYPE(argument(step, 2)) &&
+          PyObject_RichCompareBool(result.get(), argument(step, 2), Py_EQ) == 1)
+        return result;
       PyErr_SetString(PyExc_RuntimeError, "a cached function gives something else than when it was traced");
       return {};
     }
@@ -287,7 +293,8 @@ bool RecipeRun::apply(const RecipeStep& step) {
     case RecipeOp::Mutate: {
       std::vector<PyObject*> arguments;
       for (std::size_t i = 0; i < step.args.size(); ++i) arguments.push_back(argument(step, i));
-      if (PyDict_Check(owner) && step.args.size() == 1) dropped_.push_back(Ref<>::steal(PyDict_Copy(owner)));  // clear()
+      if (PyDict_Check(owner) && step.args.size() == 1)
+        dropped_.push_back(Ref<>::steal(PyDict_Copy(owner)));  // clear()
       auto result = Ref<>::steal(PyObject_Vectorcall(step.object.get(), arguments.data(), arguments.size(), nullptr));
       if (!result) return false;
       dropped_.push_back(std::move(result));

@@ -1,5 +1,5 @@
-/// How to build Python objects from a program's results: a flat list of register instructions, each making one object or
-/// performing one side effect. Run after the program has succeeded; objects first, then effects in program order.
+/// How to build Python objects from a program's results: a flat list of register instructions, each making one object
+/// or performing one side effect. Run after the program has succeeded; objects first, then effects in program order.
 #pragma once
 
 #include <Python.h>
@@ -26,29 +26,33 @@ enum class RecipeOp : std::uint8_t {
   CrossView,      // array a as the other library's
   Int,            // expression
   Null,           // NULL
-  Tuple, List, Set, FrozenSet,  // args
+  Tuple,
+  List,
+  Set,
+  FrozenSet,  // args
   Dict,           // args: key, value, key, value
   NamedTuple,     // object: type; args
   Slice,          // args: 3
   Range,          // args: 3
   Iter,           // iter(args[0])
   Cell,           // args[0] or empty
-  Function,       // object: code; args: globals, defaults|-1, kwdefaults|-1, annotations|-1, closure tuple|-1, qualname
-  BoundMethod,    // args: function, self
-  Instance,       // object.__new__(object: type), no __init__
-  Exception,      // object: type; args
-  GetAttr,        // getattr(args[0], object)
-  Call,           // object(*args): pure constructors only
+  Function,  // object: code; args: globals, defaults|-1, kwdefaults|-1, annotations|-1, closure tuple|-1, qualname
+  BoundMethod,  // args: function, self
+  Instance,  // object.__new__(object: type), no __init__
+  Exception,  // object: type; args
+  GetAttr,  // getattr(args[0], object)
+  Call,  // object(*args): pure constructors only
   CallWithKeywords,  // object(*args[1:], **args[0])
-  Expect,         // object(*args[0], **args[1]); fails unless it gives args[2], before anything has happened; index 1: unless its cache holds that; 2: that very object
+  Expect,  // object(*args[0], **args[1]); fails unless it gives args[2], before anything has happened; index 1: unless
+           // its cache holds that; 2: that very object
   // effects
-  SetItems,       // list args[0][:] = args[1]
-  SetItem,        // dict, OrderedDict or deque args[0][args[1]] = args[2]; args[2] absent: deleted
-  Mutate,         // object(*args): a method of C code that acts on args[0] only
-  SetAttr,        // args[0].(object) = args[1], without Python code
+  SetItems,  // list args[0][:] = args[1]
+  SetItem,  // dict, OrderedDict or deque args[0][args[1]] = args[2]; args[2] absent: deleted
+  Mutate,  // object(*args): a method of C code that acts on args[0] only
+  SetAttr,  // args[0].(object) = args[1], without Python code
   DelAttr,
-  SetCell,        // cell args[0] = args[1]; absent: empty
-  BumpVersion,    // tensor args[0], by `index`
+  SetCell,  // cell args[0] = args[1]; absent: empty
+  BumpVersion,  // tensor args[0], by `index`
 };
 
 inline bool is_effect(RecipeOp op) { return op >= RecipeOp::SetItems; }

@@ -1,7 +1,8 @@
 /// What a piece lets go of when it runs: the objects of variables it assigns, and what its effects replace.
 ///
-/// Containers are looked at with their C class's tp_traverse, which runs no Python code and holds nothing. What is counted is at least
-/// what goes: of a list or deque that is changed all items, of a dict from which something is deleted everything.
+/// Containers are looked at with their C class's tp_traverse, which runs no Python code and holds nothing. What is
+/// counted is at least what goes: of a list or deque that is changed all items, of a dict from which something is
+/// deleted everything.
 #include <Python.h>
 #include <structmember.h>
 
@@ -19,7 +20,8 @@ PyObject* own_attribute(PyObject* owner, PyObject* name) {
   if (PyType_Check(owner)) return PyDict_GetItemWithError(reinterpret_cast<PyTypeObject*>(owner)->tp_dict, name);
   PyObject* member = fj_type_lookup(Py_TYPE(owner), name);
   if (member && Py_TYPE(member) == &PyMemberDescr_Type)
-    return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(owner) + reinterpret_cast<PyMemberDescrObject*>(member)->d_member->offset);
+    return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(owner) +
+                                         reinterpret_cast<PyMemberDescrObject*>(member)->d_member->offset);
   PyObject* members = fj_instance_dict(owner);
   return members ? PyDict_GetItemWithError(members, name) : nullptr;
 }
@@ -62,7 +64,9 @@ bool RecipeRun::drops_quietly(std::span<const ArrayRef> held) const {
   std::sort(drops.begin(), drops.end(), by_object);
   const std::size_t count = drops.size();
   const auto add_ours = [&](PyObject* object) {
-    if (const Drop ours{object, 1}; std::binary_search(drops.begin(), drops.begin() + std::ptrdiff_t(count), ours, by_object)) drops.push_back(ours);
+    if (const Drop ours{object, 1};
+        std::binary_search(drops.begin(), drops.begin() + std::ptrdiff_t(count), ours, by_object))
+      drops.push_back(ours);
   };
   for (const Ref<>& made : registers_) add_ours(made.get());
   for (const ArrayRef& input : held) add_ours(static_cast<PyObject*>(input.object));

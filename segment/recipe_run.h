@@ -1,8 +1,8 @@
 /// Running a recipe: the half before the program and the half after it.
 ///
-/// Objects that need no output of the program are made before it runs: what can fail for a reason of the user's (an attribute
-/// that is gone, a constructor) fails while nothing has happened yet. After the program, which may have written into
-/// inputs, only allocations can fail.
+/// Objects that need no output of the program are made before it runs: what can fail for a reason of the user's (an
+/// attribute that is gone, a constructor) fails while nothing has happened yet. After the program, which may have
+/// written into inputs, only allocations can fail.
 #pragma once
 
 #include <span>

@@ -1,8 +1,8 @@
 // Running a segment: inputs, program, recipe.
 //
 // The order is that of a transaction. Before the program: everything that can fail for the user's reasons. The program
-// itself writes inputs last. After it only memory can run out; if it does when inputs have been written, the piece can't
-// be run again and the error is raised as it is.
+// itself writes inputs last. After it only memory can run out; if it does when inputs have been written, the piece
+// can't be run again and the error is raised as it is.
 #include "segment/segment.h"
 
 #include <algorithm>
@@ -22,8 +22,8 @@
 namespace fj {
 namespace {
 
-/// `size` elements that are not initialised, on the stack up to `inline_size`: a call on few arrays must not touch the heap,
-/// and clearing room for many costs more than the rest of its bookkeeping.
+/// `size` elements that are not initialised, on the stack up to `inline_size`: a call on few arrays must not touch the
+/// heap, and clearing room for many costs more than the rest of its bookkeeping.
 template <class T, std::size_t inline_size>
 class Buffer {
   static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
@@ -85,7 +85,8 @@ bool derive_symbols(const Graph& graph, std::span<std::int64_t> symbols) {
   for (std::size_t i = 0; i < graph.symbols.size(); ++i) {
     if (!graph.symbols[i].definition || graph.symbols[i].late) continue;
     const Symbol::Quotient& quotient = *graph.symbols[i].definition;
-    const auto value = floor_quotient(quotient.dividend.evaluate(symbols), quotient.divisor.evaluate(symbols), quotient.remainder);
+    const auto value =
+        floor_quotient(quotient.dividend.evaluate(symbols), quotient.divisor.evaluate(symbols), quotient.remainder);
     if (!value) return false;
     symbols[i] = *value;
   }
@@ -98,7 +99,8 @@ bool to_library(ArrayRef& output, Library library) {
   if (!object || array_library(object) == library) return true;
   const Ref<> view = cross_view(object, library);
   if (!view) return false;
-  Ref<> copy = Ref<>::steal(library == Library::Numpy ? PyObject_CallMethod(view.get(), "copy", "s", "K") : PyObject_CallMethod(view.get(), "clone", nullptr));
+  Ref<> copy = Ref<>::steal(library == Library::Numpy ? PyObject_CallMethod(view.get(), "copy", "s", "K")
+                                                      : PyObject_CallMethod(view.get(), "clone", nullptr));
   if (!copy) return false;
   Py_DECREF(object);
   output.object = copy.release();
@@ -117,15 +119,18 @@ bool changes_objects(const Recipe& recipe) {
   std::vector<bool> fresh(std::size_t(recipe.register_count));  // made by this call: nobody else has them yet
   for (const RecipeStep& step : recipe.steps) {
     const int first = step.args.empty() ? -1 : step.args[0];
-    if (is_effect(step.op) && step.op != RecipeOp::BumpVersion && (first < 0 || !fresh[std::size_t(first)])) return true;
+    if (is_effect(step.op) && step.op != RecipeOp::BumpVersion && (first < 0 || !fresh[std::size_t(first)]))
+      return true;
     if (!is_effect(step.op) && step.target >= 0)
-      fresh[std::size_t(step.target)] = step.op != RecipeOp::FromSource && step.op != RecipeOp::Constant && step.op != RecipeOp::GetAttr;
+      fresh[std::size_t(step.target)] =
+          step.op != RecipeOp::FromSource && step.op != RecipeOp::Constant && step.op != RecipeOp::GetAttr;
   }
   return false;
 }
 
 /// Holds the inputs of a program as the guards found them; the first that is missing, or null.
-SourceRef hold_inputs(const Segment& segment, const FrameValues& values, const GuardBindings& bindings, HeldInputs& held) {
+SourceRef hold_inputs(const Segment& segment, const FrameValues& values, const GuardBindings& bindings,
+                      HeldInputs& held) {
   for (SourceRef source : segment.inputs) {
     auto id = std::size_t(source->id);
     PyObject* object = id < bindings.values.size() ? bindings.values[id] : nullptr;
@@ -155,22 +160,27 @@ bool Segment::follows(const std::vector<bool>& decisions) const {
 
 SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const {
   if (eager_gradient) return eager(update, "the result needs a gradient");
-  // Hooks see what eager saves, in eager's order: a checkpoint finds by it what it computes again, in CPython's frames or in ours.
-  if ((derivative || ran_backward) && torch_saved_tensors_hooks()) return eager(update, "hooks on the tensors that autograd saves are set");
+  // Hooks see what eager saves, in eager's order: a checkpoint finds by it what it computes again, in CPython's frames
+  // or in ours.
+  if ((derivative || ran_backward) && torch_saved_tensors_hooks())
+    return eager(update, "hooks on the tensors that autograd saves are set");
 
   std::size_t graph_symbols = graph ? graph->symbols.size() : 0;
   Buffer<std::int64_t, 16> symbols(std::max(bindings.symbols.size(), graph_symbols));
-  std::fill(std::copy(bindings.symbols.begin(), bindings.symbols.end(), symbols.span().begin()), symbols.span().end(), 0);
+  std::fill(std::copy(bindings.symbols.begin(), bindings.symbols.end(), symbols.span().begin()), symbols.span().end(),
+            0);
   if (graph_symbols != 0 && !derive_symbols(*graph, symbols.span())) return eager(update, "a size is divided by zero");
 
   Buffer<ArrayRef, 16> input_buffer(inputs.size());
   HeldInputs held{input_buffer.span()};
   if (program)
-    if (SourceRef missing = hold_inputs(*this, values, bindings, held)) return eager(update, missing->text() + " is missing");
+    if (SourceRef missing = hold_inputs(*this, values, bindings, held))
+      return eager(update, missing->text() + " is missing");
 
   RecipeRun run(*this, values, bindings, symbols.span());
   if (!run.before_program()) return eager(update, "an object could not be made");
-  if (!run.drops_quietly(held.inputs.first(held.held))) return eager(update, "an object whose end runs Python code would be let go of");
+  if (!run.drops_quietly(held.inputs.first(held.held)))
+    return eager(update, "an object whose end runs Python code would be let go of");
 
   // Behind the program's outputs, views of them that a gradient flows through.
   Buffer<ArrayRef, 8> output_buffer(graph ? graph->outputs.size() + (derivative ? derivative->view_count() : 0) : 0);
@@ -180,7 +190,8 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
   std::vector<Ref<>> generators;
   if (program && externs)
     for (SourceRef source : externs->held()) {
-      PyObject* fetched = std::size_t(source->id) < bindings.values.size() ? bindings.values[std::size_t(source->id)] : nullptr;
+      PyObject* fetched =
+          std::size_t(source->id) < bindings.values.size() ? bindings.values[std::size_t(source->id)] : nullptr;
       generators.push_back(fetched ? Ref<>::borrow(fetched) : guards->sources().fetch(source, values));
       if (!generators.back()) return eager(update, source->text() + " is missing");
     }
@@ -220,20 +231,24 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
     wrote = !graph->writes.empty();
     for (std::size_t i = update.settled; i < conditions.size(); ++i) {
       const ArrayRef& decided = output_buffer.span()[std::size_t(conditions[i].output)];
-      if (*static_cast<const bool*>(data_pointer(static_cast<PyObject*>(decided.object))) == conditions[i].expected) continue;
+      if (*static_cast<const bool*>(data_pointer(static_cast<PyObject*>(decided.object))) == conditions[i].expected)
+        continue;
       update.decisions.clear();
       for (std::size_t before = 0; before < i; ++before) update.decisions.push_back(conditions[before].expected);
       update.decisions.push_back(!conditions[i].expected);
       return SegmentStatus::OtherPath;
     }
     for (std::size_t i = 0; externs && i < output_library.size(); ++i)
-      if (!to_library(output_buffer.span()[i], output_library[i])) return wrote ? SegmentStatus::Raised : eager(update, "no memory for a result");
+      if (!to_library(output_buffer.span()[i], output_library[i]))
+        return wrote ? SegmentStatus::Raised : eager(update, "no memory for a result");
     // Before autograd sees them: what it saves of them is as it will stay.
     std::vector<PyObject*> moved;
     for (auto [input, versions] : input_versions)
-      moved.insert(moved.end(), std::size_t(versions), static_cast<PyObject*>(input_buffer.span()[std::size_t(input)].object));
+      moved.insert(moved.end(), std::size_t(versions),
+                   static_cast<PyObject*>(input_buffer.span()[std::size_t(input)].object));
     for (auto [output, versions] : output_versions)
-      moved.insert(moved.end(), std::size_t(versions), static_cast<PyObject*>(output_buffer.span()[std::size_t(output)].object));
+      moved.insert(moved.end(), std::size_t(versions),
+                   static_cast<PyObject*>(output_buffer.span()[std::size_t(output)].object));
     if (!moved.empty() && !bump_versions(moved))
         return wrote ? SegmentStatus::Raised : eager(update, "an object could not be made");
     // autograd refuses an input whose base was written where that is not allowed; hooks on saved tensors are not set.
@@ -250,9 +265,11 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
 
 void Segment::settle() {
   writes_objects_ = changes_objects(recipe);
-  const bool calls = graph && std::any_of(graph->nodes.begin(), graph->nodes.end(), [](const Node& node) { return node.op == Op::extern_call; });
-  runs_directly = graph && device == kHost && !derivative && !eager_gradient && !ran_backward && !calls && conditions.empty() && input_versions.empty() &&
-                  output_versions.empty() && inference_outputs.empty() && covers_function && recipe.steps.size() == 1 &&
+  const bool calls = graph && std::any_of(graph->nodes.begin(), graph->nodes.end(),
+                                          [](const Node& node) { return node.op == Op::extern_call; });
+  runs_directly = graph && device == kHost && !derivative && !eager_gradient && !ran_backward && !calls &&
+                  conditions.empty() && input_versions.empty() && output_versions.empty() &&
+                  inference_outputs.empty() && covers_function && recipe.steps.size() == 1 &&
                   recipe.steps[0].op == RecipeOp::Output && recipe.steps[0].index == 0 && graph->outputs.size() == 1;
 }
 
@@ -277,7 +294,8 @@ PyObject* Segment::run_directly(const FrameValues& values, const GuardBindings& 
   }
   Ref<> array = allocate(output_library[0], kernel->dtype, kernel->shape, kernel->strides);
   if (!array) return PyErr_Clear(), nullptr;
-  arrays[result] = static_cast<char*>(output_library[0] == Library::Numpy ? numpy_data(array.get()) : torch_data(array.get()));
+  arrays[result] =
+      static_cast<char*>(output_library[0] == Library::Numpy ? numpy_data(array.get()) : torch_data(array.get()));
   const std::uint32_t fatal = kAlwaysFails | collects | (collects & kFloatInvalid ? kNotFinite : kOk);
   if (kernel->run(arrays.data()) & fatal) {
     ++direct_failures_;

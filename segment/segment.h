@@ -1,7 +1,7 @@
 /// A segment: the compiled piece of a code object from one instruction in one abstract state to where it ends.
 ///
-/// What the tracer returns and the frame hook runs: guards over the frame's values, a program, and a recipe that turns the
-/// program's results into Python objects: new locals and stack, side effects in order, the value returned.
+/// What the tracer returns and the frame hook runs: guards over the frame's values, a program, and a recipe that turns
+/// the program's results into Python objects: new locals and stack, side effects in order, the value returned.
 #pragma once
 
 #include <memory>
@@ -49,11 +49,11 @@ struct FrameUpdate {
   std::vector<Ref<>> slots;            // all locals then the stack; null: unbound / NULL entry
   Ref<> result;
   std::string reason;                  // Eager, Retrace: why, in the user's words
-  std::vector<bool> decisions;         // OtherPath: outcomes of the first conditions, the last one another than the segment's
+  std::vector<bool> decisions;  // OtherPath: outcomes of the first conditions, the last one another than the segment's
   std::vector<PastCall> past;          // Eager: calls that have been made and must not be made again
   Ref<> interrupt;                     // Eager: what a signal handler raised meanwhile, for CPython to raise
   bool outdated = false;               // Eager: traced again, the piece would run
-  std::size_t settled = 0;             // given: so many conditions of the segment are what it expects, however they come out
+  std::size_t settled = 0;  // given: so many conditions of the segment are what it expects, however they come out
 
   /// For another run, in the same memory.
   void clear() {
@@ -91,16 +91,17 @@ class Segment {
   std::vector<bool> inference_outputs;             // made in torch's inference mode; may be shorter than the outputs
   std::uint32_t collects = 0;                      // KernelStatus bits that fail the program, for NumPy to report
   std::shared_ptr<Derivative> derivative;          // if a result needs a gradient
-  bool eager_gradient = false;                     // a result needs a gradient that only torch can give: not run compiled
+  bool eager_gradient = false;  // a result needs a gradient that only torch can give: not run compiled
   bool ran_backward = false;                       // it has run a backward of torch's, as far as nobody listens to that
-  std::vector<std::pair<int, int>> input_versions, output_versions;  // what is written in place, by how many `_version`s
+  std::vector<std::pair<int, int>> input_versions,
+      output_versions;  // what is written in place, by how many `_version`s
   std::vector<Condition> conditions;               // in order; a segment is good for calls that decide them so
-  bool runs_directly = false;                      // all that is to do is to run the program, whose one result is the value returned
+  bool runs_directly = false;  // all that is to do is to run the program, whose one result is the value returned
   int nodes = 0;
   mutable std::size_t bytes = 0;                   // what it costs to keep, about; grows with each backward
-  bool asked_compiling = false;                    // the user's code has asked whether it is compiled: eagerly it may do something else
+  bool asked_compiling = false;  // the user's code has asked whether it is compiled: eagerly it may do something else
   mutable std::uint64_t last_used = 0;             // a clock of hits
-  mutable std::unique_ptr<EagerRace> race;        // with the same call in CPython; null: it is faster, or not to be compared
+  mutable std::unique_ptr<EagerRace> race;  // with the same call in CPython; null: it is faster, or not to be compared
 
   /// Whether its first conditions are expected as `decisions` says.
   bool follows(const std::vector<bool>& decisions) const;
@@ -113,8 +114,8 @@ class Segment {
 
   /// Runs program and recipe. `bindings` are those of guards->holds on the same values.
   SegmentStatus run(const FrameValues& values, const GuardBindings& bindings, FrameUpdate& update) const;
-  /// Precondition: runs_directly. The same in the fewest instructions where the program is one small kernel: a new reference to the
-  /// result. Null: nothing has happened, and `run` does it or says why not.
+  /// Precondition: runs_directly. The same in the fewest instructions where the program is one small kernel: a new
+  /// reference to the result. Null: nothing has happened, and `run` does it or says why not.
   PyObject* run_directly(const FrameValues& values, const GuardBindings& bindings) const;
 
  private:

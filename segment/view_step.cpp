@@ -1,7 +1,8 @@
 // Views that a gradient flows through, made as the user made them.
 //
-// By the call that made each, or else by one call of torch for each step, since as_strided(), which could make any view at once, derives otherwise: it treats the memory of a
-// tensor that shows elements more than once as the variable, and its derivative writes into new memory where that of transpose() is a view.
+// By the call that made each, or else by one call of torch for each step, since as_strided(), which could make any view
+// at once, derives otherwise: it treats the memory of a tensor that shows elements more than once as the variable, and
+// its derivative writes into new memory where that of transpose() is a view.
 #include "segment/view_step.h"
 
 #include <algorithm>
@@ -17,7 +18,8 @@ using Symbols = std::span<const std::int64_t>;
 
 Ref<> int_tuple(std::span<const std::int64_t> values) {
   auto tuple = Ref<>::steal(PyTuple_New(Py_ssize_t(values.size())));
-  for (std::size_t i = 0; tuple && i < values.size(); ++i) PyTuple_SET_ITEM(tuple.get(), Py_ssize_t(i), PyLong_FromLongLong(values[i]));
+  for (std::size_t i = 0; tuple && i < values.size(); ++i)
+    PyTuple_SET_ITEM(tuple.get(), Py_ssize_t(i), PyLong_FromLongLong(values[i]));
   return tuple;
 }
 
@@ -35,7 +37,8 @@ Ref<> slice(PyObject* tensor, const ViewStep& view, Symbols symbols) {
   for (std::size_t axis = 0; result && axis < starts.size(); ++axis) {
     if (starts[axis] == 0 && sizes[axis] == before[axis] && steps[axis] == 1) continue;
     if (steps[axis] == 1) {
-      result = Ref<>::steal(PyObject_CallMethod(result.get(), "narrow", "nLL", Py_ssize_t(axis), (long long)starts[axis], (long long)sizes[axis]));
+      result = Ref<>::steal(PyObject_CallMethod(result.get(), "narrow", "nLL", Py_ssize_t(axis),
+                                                (long long)starts[axis], (long long)sizes[axis]));
       continue;
     }
     auto index = Ref<>::steal(PyTuple_New(Py_ssize_t(axis) + 1));
@@ -55,12 +58,15 @@ Ref<> slice(PyObject* tensor, const ViewStep& view, Symbols symbols) {
 
 /// The axis from which a slice of one element and a reshape without that axis select; -1: they don't.
 int selected_axis(std::span<const ViewStep> steps) {
-  if (steps.size() < 2 || steps[0].op != Op::slice || steps[1].op != Op::reshape || steps[1].shape_after.size() + 1 != steps[0].shape_after.size()) return -1;
+  if (steps.size() < 2 || steps[0].op != Op::slice || steps[1].op != Op::reshape ||
+      steps[1].shape_after.size() + 1 != steps[0].shape_after.size())
+    return -1;
   for (std::size_t axis = 0; axis < steps[0].shape_after.size(); ++axis) {
     Dims others = steps[0].shape_before, left = others;
     others[axis] = 1;
     left.erase(left.begin() + std::ptrdiff_t(axis));
-    if (others == steps[0].shape_after && left == steps[1].shape_after && !(steps[0].shape_before[axis] == SymDim(1))) return int(axis);
+    if (others == steps[0].shape_after && left == steps[1].shape_after && !(steps[0].shape_before[axis] == SymDim(1)))
+      return int(axis);
   }
   return -1;
 }
@@ -78,8 +84,10 @@ int added_axis(const Dims& longer, const Dims& shorter) {
 
 /// view() gives axes of one element other strides than unsqueeze() does.
 Ref<> reshape(PyObject* tensor, const ViewStep& view, Symbols symbols) {
-  if (const int axis = added_axis(view.shape_after, view.shape_before); axis >= 0) return Ref<>::steal(PyObject_CallMethod(tensor, "unsqueeze", "i", axis));
-  if (const int axis = added_axis(view.shape_before, view.shape_after); axis >= 0) return Ref<>::steal(PyObject_CallMethod(tensor, "squeeze", "i", axis));
+  if (const int axis = added_axis(view.shape_after, view.shape_before); axis >= 0)
+    return Ref<>::steal(PyObject_CallMethod(tensor, "unsqueeze", "i", axis));
+  if (const int axis = added_axis(view.shape_before, view.shape_after); axis >= 0)
+    return Ref<>::steal(PyObject_CallMethod(tensor, "squeeze", "i", axis));
   return call(tensor, "view", evaluate(view.shape_after, symbols));
 }
 
@@ -102,21 +110,25 @@ Ref<> made_again(PyObject* tensor, const ViewCall& call, const Dims& shape, Symb
     auto arguments = Ref<>::steal(PyTuple_New(count + 1));
     if (!arguments) return {};
     PyTuple_SET_ITEM(arguments.get(), 0, Py_NewRef(tensor));
-    for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(arguments.get(), i + 1, Py_NewRef(PyTuple_GET_ITEM(call.arguments.get(), i)));
+    for (Py_ssize_t i = 0; i < count; ++i)
+      PyTuple_SET_ITEM(arguments.get(), i + 1, Py_NewRef(PyTuple_GET_ITEM(call.arguments.get(), i)));
     view = Ref<>::steal(PyObject_Call(call.function.get(), arguments.get(), call.keywords.get()));
     if (views) *views = view;
   }
   if (view && call.which >= 0) view = Ref<>::steal(PySequence_GetItem(view.get(), call.which));
   ArrayView seen;
   const std::vector<std::int64_t> expected = evaluate(shape, symbols);
-  if (view && read_torch(view.get(), seen) && std::size_t(seen.rank) == expected.size() && std::equal(expected.begin(), expected.end(), seen.shape)) return view;
+  if (view && read_torch(view.get(), seen) && std::size_t(seen.rank) == expected.size() &&
+      std::equal(expected.begin(), expected.end(), seen.shape))
+    return view;
   PyErr_Clear();
   return {};
 }
 
 bool has_strides(PyObject* tensor, std::span<const std::int64_t> strides) {
   ArrayView view;
-  return read_torch(tensor, view) && std::size_t(view.rank) == strides.size() && std::equal(strides.begin(), strides.end(), view.strides);
+  return read_torch(tensor, view) && std::size_t(view.rank) == strides.size() &&
+         std::equal(strides.begin(), strides.end(), view.strides);
 }
 
 bool has_no_elements(PyObject* tensor) {
@@ -134,7 +146,8 @@ bool repeats_elements(PyObject* tensor) {
 
 }  // namespace
 
-Ref<> torch_view(PyObject* tensor, std::span<const ViewStep> steps, const Strides& strides, Symbols symbols, ViewsMade* made) {
+Ref<> torch_view(PyObject* tensor, std::span<const ViewStep> steps, const Strides& strides, Symbols symbols,
+                 ViewsMade* made) {
   Ref<> view = Ref<>::borrow(tensor);
   while (view && !steps.empty()) {
     const GradMode mode(steps[0].recorded);
@@ -158,7 +171,9 @@ Ref<> torch_view(PyObject* tensor, std::span<const ViewStep> steps, const Stride
   const std::vector<std::int64_t> expected = evaluate(strides, symbols);
   if (has_no_elements(view.get()) || has_strides(view.get(), expected) || repeats_elements(view.get())) return view;
   const Ref<> sizes = Ref<>::steal(PyObject_GetAttrString(view.get(), "shape")), steps_there = int_tuple(expected);
-  return sizes && steps_there ? Ref<>::steal(PyObject_CallMethod(view.get(), "as_strided", "OO", sizes.get(), steps_there.get())) : Ref<>();
+  return sizes && steps_there
+             ? Ref<>::steal(PyObject_CallMethod(view.get(), "as_strided", "OO", sizes.get(), steps_there.get()))
+             : Ref<>();
 }
 
 }  // namespace fj

@@ -14,8 +14,8 @@
 
 namespace fj {
 
-/// The call of torch that made a view, function(tensor, *arguments, **keywords): its name is in errors of autograd, and where it returns several
-/// views, autograd refuses writes into them. Null references: none.
+/// The call of torch that made a view, function(tensor, *arguments, **keywords): its name is in errors of autograd, and
+/// where it returns several views, autograd refuses writes into them. Null references: none.
 struct ViewCall {
   Ref<> function, arguments, keywords;
   int which = -1;               // of the several
@@ -34,10 +34,13 @@ struct ViewStep {
   std::vector<Type> types = {};  // of an extern_call: its results, of which the view is number `result`
   int result = 0;
   bool recorded = true;          // by autograd, where it was made
-  std::shared_ptr<const ViewCall> made_by = nullptr;  // of the first step of a tensor's view, where its arguments are known
+  std::shared_ptr<const ViewCall> made_by =
+      nullptr;  // of the first step of a tensor's view, where its arguments are known
 };
 
-/// The view of a tensor by torch's own functions, so that what a gradient does on its way through it is torch's. Null: a Python error is set.
-Ref<> torch_view(PyObject* tensor, std::span<const ViewStep> steps, const Strides& strides, std::span<const std::int64_t> symbols, ViewsMade* made = nullptr);
+/// The view of a tensor by torch's own functions, so that what a gradient does on its way through it is torch's. Null:
+/// a Python error is set.
+Ref<> torch_view(PyObject* tensor, std::span<const ViewStep> steps, const Strides& strides,
+                 std::span<const std::int64_t> symbols, ViewsMade* made = nullptr);
 
 }  // namespace fj

@@ -7,7 +7,8 @@
 
 namespace fj {
 
-/// A live value can't be handed back to Python, or is not exactly what Python would have made; it was made at outer step `born`.
+/// A live value can't be handed back to Python, or is not exactly what Python would have made; it was made at outer
+/// step `born`.
 struct CannotRebuildValue {
   int born;
   std::string what;

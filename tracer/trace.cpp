@@ -19,8 +19,8 @@ namespace fj {
 
 namespace {
 
-/// The step to stop before when step `step` breaks: itself, or the first passage of the header of the outermost loop around
-/// it that the trace entered.
+/// The step to stop before when step `step` breaks: itself, or the first passage of the header of the outermost loop
+/// around it that the trace entered.
 struct Stop {
   int step;
   bool loop;
@@ -62,13 +62,15 @@ std::unique_ptr<Segment> empty_segment(const TraceRequest& request, Exit exit) {
 
 /// An output of its own without a node is a copy.
 bool has_array_work(const Segment& segment) {
-  return segment.graph && (!segment.graph->nodes.empty() || !segment.graph->writes.empty() || !segment.graph->outputs.empty());
+  return segment.graph &&
+         (!segment.graph->nodes.empty() || !segment.graph->writes.empty() || !segment.graph->outputs.empty());
 }
 
 constexpr std::size_t kIdleGuards = 32;
 
-/// For a piece that does nothing, which is right whatever the values are: for other types of values it is traced again, for
-/// other values not. The first types tell what there is to tell: a list of a thousand numbers is not looked through at each call.
+/// For a piece that does nothing, which is right whatever the values are: for other types of values it is traced again,
+/// for other values not. The first types tell what there is to tell: a list of a thousand numbers is not looked through
+/// at each call.
 std::unique_ptr<GuardSet> loosened(const GuardSet& guards, std::shared_ptr<SourceTable> sources) {
   auto loose = std::make_unique<GuardSet>(std::move(sources));
   for (const Guard& guard : guards.all()) {
@@ -103,7 +105,9 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
       if (!has_array_work(*segment) || !(tracer.uses_torch || tracer.uses_numpy)) {
         // Nothing to compile for such values, or numbers alone; for others there may be.
         auto idle = empty_segment(request, exit_at(request, request.start_instruction, Exit::Kind::Handover));
-        idle->guards = request.many || segment->guards->all().size() > kIdleGuards ? loosened(*segment->guards, tracer.sources_) : std::move(segment->guards);
+        idle->guards = request.many || segment->guards->all().size() > kIdleGuards
+                           ? loosened(*segment->guards, tracer.sources_)
+                           : std::move(segment->guards);
         return idle;
       }
       segment->covers_function = request.start_instruction == 0;
@@ -150,7 +154,8 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
     }
     FJ_CHECK(stop_step < 0 || broke_at < stop_step, "a retrace went further than the trace before");
     if (tracer.step_pc.empty()) {
-      // The values themselves can't be looked at (a torch mode is on, say): CPython's, as long as the guards so far hold.
+      // The values themselves can't be looked at (a torch mode is on, say): CPython's, as long as the guards so far
+      // hold.
       auto segment = empty_segment(request, exit_at(request, request.start_instruction, Exit::Kind::Handover));
       segment->exit.reason = fresh->reason;
       segment->exit.detail = fresh->detail;
@@ -177,8 +182,10 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
     // A loop over an iterator that runs already, or too long a one, is no break: its body has a segment of its own.
     if (at.opcode == FJ_FOR_ITER && exit.reason == BreakReason::LoopTooLong) exit.kind = Exit::Kind::Loop;
     // Nor is the bookkeeping of an exception that was raised: the raise was the break.
-    constexpr int kHandling[] = {FJ_PUSH_EXC_INFO, FJ_CHECK_EXC_MATCH, FJ_CHECK_EG_MATCH, FJ_POP_EXCEPT, FJ_WITH_EXCEPT_START};
-    if (std::find(std::begin(kHandling), std::end(kHandling), at.opcode) != std::end(kHandling)) exit.kind = Exit::Kind::Loop;
+    constexpr int kHandling[] = {FJ_PUSH_EXC_INFO, FJ_CHECK_EXC_MATCH, FJ_CHECK_EG_MATCH, FJ_POP_EXCEPT,
+                                 FJ_WITH_EXCEPT_START};
+    if (std::find(std::begin(kHandling), std::end(kHandling), at.opcode) != std::end(kHandling))
+      exit.kind = Exit::Kind::Loop;
   }
 }
 

@@ -3,7 +3,9 @@
 
 namespace fj {
 
-V Tracer::integer(std::int64_t value) { return std::make_shared<ObjectValue>(Ref<>::steal(PyLong_FromLongLong(value))); }
+V Tracer::integer(std::int64_t value) {
+  return std::make_shared<ObjectValue>(Ref<>::steal(PyLong_FromLongLong(value)));
+}
 
 V Tracer::real(double value) { return std::make_shared<ObjectValue>(Ref<>::steal(PyFloat_FromDouble(value))); }
 

@@ -1,8 +1,9 @@
 /// The tracer: runs bytecode on symbolic values and returns a segment.
 ///
-/// Tracing is deterministic and has no effect outside the tracer: side effects are logged, no array kernel runs. That makes
-/// rollback simple: a break found at step n (an outer instruction, a loop header, the creation of something that can't be
-/// live at an exit) throws, and the trace is run again with the order to stop before step n, where the exit is built.
+/// Tracing is deterministic and has no effect outside the tracer: side effects are logged, no array kernel runs. That
+/// makes rollback simple: a break found at step n (an outer instruction, a loop header, the creation of something that
+/// can't be live at an exit) throws, and the trace is run again with the order to stop before step n, where the exit is
+/// built.
 #pragma once
 
 #include <functional>
@@ -23,12 +24,13 @@ using Keywords = std::vector<std::pair<std::string, V>>;
 
 /// What failed guards of earlier segments at this place have taught: leaves to generalise from the start.
 struct Generalisations {
-  std::vector<std::string> sources;            // ints that become symbols, floats that become inputs, texts that change, by Source::text()
+  std::vector<std::string>
+      sources;  // ints that become symbols, floats that become inputs, texts that change, by Source::text()
   std::vector<std::string> lengths;            // strings whose length becomes a symbol
   std::vector<std::pair<std::string, int>> dimensions;  // sizes that become symbols: array source, axis
   bool all_dynamic = false;
   bool never_dynamic = false;
-  bool builtin_backend = false;                // ours: it takes a float's memory for a 0-d array, and runs the nodes of a frame in it
+  bool builtin_backend = false;  // ours: it takes a float's memory for a 0-d array, and runs the nodes of a frame in it
 };
 
 struct TraceRequest {
@@ -43,15 +45,16 @@ struct TraceRequest {
   int instruction_limit = 200000;
   int node_limit = 20000;
   bool cut = false;  // node_limit is what compiling could bear
-  /// A branch on data does not end the graph: it is decided as the arrays of this call decide it, and the segment says so
-  /// (Segment::conditions). `decisions`: the outcomes of the first ones, as a run has found them.
+  /// A branch on data does not end the graph: it is decided as the arrays of this call decide it, and the segment says
+  /// so (Segment::conditions). `decisions`: the outcomes of the first ones, as a run has found them.
   bool follow = false;
   std::vector<bool> decisions;
   /// Why programs can't work on arrays of a device; "": they can. None: on the host's alone.
   std::function<std::string(int device)> refusal;
 };
 
-/// What the front ends see of a trace. Its one implementation is TraceRun (interpreter/trace_run.h); one object for each trace run.
+/// What the front ends see of a trace. Its one implementation is TraceRun (interpreter/trace_run.h); one object for
+/// each trace run.
 class Tracer {
  public:
   virtual Graph& graph() const = 0;
@@ -79,12 +82,15 @@ class Tracer {
   virtual PyObject* constant_object(const V& value) = 0;
   virtual Ref<> constant_object(V&& value) = 0;  // of a Value that may hold the only reference to it
   virtual bool is_none(const V& value) = 0;
-  virtual std::optional<std::int64_t> constant_int(const V& value) = 0;  // bool and int; specialises a SymInt only if asked
+  virtual std::optional<std::int64_t> constant_int(
+      const V& value) = 0;  // bool and int; specialises a SymInt only if asked
   virtual std::optional<SymDim> int_expression(const V& value) = 0;      // int or SymInt (not bool)
   virtual std::optional<double> constant_float(const V& value) = 0;      // float only
-  /// A Python float that has changed between calls as a graph value f64[]; invalid for every other. `always`: though it has not.
+  /// A Python float that has changed between calls as a graph value f64[]; invalid for every other. `always`: though it
+  /// has not.
   virtual ValueId float_input(const V& value, bool always = false) = 0;
-  /// A NumPy scalar from outside that is another one at each call, as an array of rank 0 that the program reads. Null: it is not.
+  /// A NumPy scalar from outside that is another one at each call, as an array of rank 0 that the program reads. Null:
+  /// it is not.
   virtual V changing_scalar(const V& value, bool always = false) = 0;
   /// Python's int of a NumPy scalar from outside, known by its value. Null: it is none.
   virtual V scalar_index(const V& value) = 0;
@@ -103,8 +109,8 @@ class Tracer {
   virtual V compare(int comparison, const V& a, const V& b) = 0;
 
   // ---- arrays
-  /// Contents of an array as a graph value in its logical shape (view steps applied to the storage's current version). Breaks
-  /// for arrays that no operation takes.
+  /// Contents of an array as a graph value in its logical shape (view steps applied to the storage's current version).
+  /// Breaks for arrays that no operation takes.
   virtual ValueId read(const ArrayValue& array) = 0;
   /// In-place: the array's elements become `value` (same dtype and shape); moves the storage to a new version.
   virtual void write(ArrayValue& array, ValueId value) = 0;
@@ -116,22 +122,25 @@ class Tracer {
     std::uint64_t values;
   };
   virtual Mark mark() const = 0;
-  /// Whether anything that was there at the mark has been written: contents of containers and arrays, attributes, cells, globals,
-  /// positions of iterators. A call that has and then can't go on is not tried in another way: it would write twice.
+  /// Whether anything that was there at the mark has been written: contents of containers and arrays, attributes,
+  /// cells, globals, positions of iterators. A call that has and then can't go on is not tried in another way: it would
+  /// write twice.
   virtual bool written_since(const Mark& mark) const = 0;
-  /// The row-major positions at which a bool value is true, i64[n], n being a size that depends on data; one value per mask.
+  /// The row-major positions at which a bool value is true, i64[n], n being a size that depends on data; one value per
+  /// mask.
   virtual ValueId positions(ValueId mask) = 0;
   /// A new array made by an operation, contents `value`, with strides (default contiguous).
-  virtual std::shared_ptr<ArrayValue> new_array(Library library, ValueId value, std::optional<Strides> strides = std::nullopt) = 0;
+  virtual std::shared_ptr<ArrayValue> new_array(Library library, ValueId value,
+                                                std::optional<Strides> strides = std::nullopt) = 0;
   /// A view of `base` made by one more step.
-  virtual std::shared_ptr<ArrayValue> new_view(const std::shared_ptr<ArrayValue>& base, ViewStep step, Dims shape, Strides strides,
-                                               SymDim offset) = 0;
+  virtual std::shared_ptr<ArrayValue> new_view(const std::shared_ptr<ArrayValue>& base, ViewStep step, Dims shape,
+                                               Strides strides, SymDim offset) = 0;
   /// What the library's own function returns, run as a node of the graph: see extern_call in ops.def. Breaks with
   /// UnsupportedOperation, having written nothing, if it can't be predicted.
   virtual V extern_call(const V& callable, const std::vector<V>& positional, const Keywords& keywords) = 0;
   /// A function of a library whose derivative is a rule of its own. The result is the last node's.
-  virtual void composite(CompositeRule rule, std::vector<ValueId> operands, ValueId result, std::vector<ValueId> kept = {},
-                         Attrs attrs = {}) = 0;
+  virtual void composite(CompositeRule rule, std::vector<ValueId> operands, ValueId result,
+                         std::vector<ValueId> kept = {}, Attrs attrs = {}) = 0;
   /// The value is inside one function of the library: see Copies.
   virtual void note_inner(ValueId value) = 0;
   /// The trace relies on torch's modes.
@@ -145,8 +154,8 @@ class Tracer {
   // ---- numbers that the program computes
   /// The value, where `holds`; else the program fails and the piece runs in CPython.
   virtual ValueId checked(ValueId value, ValueId holds) = 0;
-  /// The number is asked for its whole part, where the last bit may decide: what sums and the like it is computed from become calls of
-  /// the library, and the trace begins again (whole_parts.cpp).
+  /// The number is asked for its whole part, where the last bit may decide: what sums and the like it is computed from
+  /// become calls of the library, and the trace begins again (whole_parts.cpp).
   virtual void round_as_library(const V& number) = 0;
   virtual void round_as_library(ValueId number) = 0;
   /// A Python number that the program computes: the one element of the array.
@@ -158,11 +167,12 @@ class Tracer {
   virtual bool requires_gradient(ValueId value) = 0;
   /// torch saves these of the operation that has made `result`, whether or not the rule here reads them.
   virtual void also_saves(ValueId result, std::vector<ValueId> values) = 0;
-  /// requires_grad_() of a tensor made in the trace that nobody has seen a part of: its contents are a variable of their own from here on.
-  /// False: of no such tensor. Only the leaf itself may leave the trace: what is computed from it has a history that nobody else would have.
+  /// requires_grad_() of a tensor made in the trace that nobody has seen a part of: its contents are a variable of
+  /// their own from here on. False: of no such tensor. Only the leaf itself may leave the trace: what is computed from
+  /// it has a history that nobody else would have.
   virtual bool make_leaf(const V& tensor) = 0;
-  /// t_() and its like: a tensor made in the trace, whose memory nobody else has, gets the sizes and strides of a view of all of it.
-  /// False: of no such tensor.
+  /// t_() and its like: a tensor made in the trace, whose memory nobody else has, gets the sizes and strides of a view
+  /// of all of it. False: of no such tensor.
   virtual bool turn(const V& tensor, const std::function<V()>& view) = 0;
   /// What torch.autograd.backward does, or (grad) torch.autograd.grad.
   struct Backward {
@@ -181,12 +191,14 @@ class Tracer {
   ~Tracer() = default;
 };
 
-/// While a function of an array library is traced: what it makes is where its operands are. They are all on one device, but for tensors of no
-/// dimensions in the host's memory, which torch takes beside those of any device; else the graph breaks, and the library says what is wrong.
+/// While a function of an array library is traced: what it makes is where its operands are. They are all on one device,
+/// but for tensors of no dimensions in the host's memory, which torch takes beside those of any device; else the graph
+/// breaks, and the library says what is wrong.
 class DeviceScope {
  public:
   DeviceScope(Tracer& tracer, std::span<const V> operands, std::span<const std::pair<std::string, V>> keywords = {});
-  DeviceScope(Tracer& tracer, std::initializer_list<V> operands) : DeviceScope(tracer, std::span(operands.begin(), operands.size())) {}
+  DeviceScope(Tracer& tracer, std::initializer_list<V> operands)
+      : DeviceScope(tracer, std::span(operands.begin(), operands.size())) {}
   ~DeviceScope();
   DeviceScope(const DeviceScope&) = delete;
 
@@ -198,7 +210,7 @@ class DeviceScope {
 
 struct TraceResult {
   std::unique_ptr<Segment> segment;            // never null
-  std::string internal_error;                  // set if the tracer itself failed: the segment is a Handover at its start
+  std::string internal_error;  // set if the tracer itself failed: the segment is a Handover at its start
 };
 
 /// Traces from a live state. The program is not compiled yet.

@@ -24,25 +24,26 @@
 namespace fj {
 
 enum class ValueKind : std::uint8_t {
-  Object,      // a real object, known by identity and looked at through guards (modules, classes, instances, functions, ints, strs)
-  SymInt,      // a Python int known as an expression over symbols
-  Array,       // a fake array: numpy.ndarray, torch.Tensor, numpy scalar
-  Tuple,       // also torch.Size, namedtuple (type)
+  Object,  // a real object, known by identity and looked at through guards (modules, classes, instances, functions,
+           // ints, strs)
+  SymInt,  // a Python int known as an expression over symbols
+  Array,  // a fake array: numpy.ndarray, torch.Tensor, numpy scalar
+  Tuple,  // also torch.Size, namedtuple (type)
   List,
   Dict,
   Set,
   Slice,
-  Range,       // with symbolic bounds
-  Iterator,    // made in the trace: over a Tuple/List/Range/Dict view/zip/enumerate/map...
-  Function,    // made in the trace by MAKE_FUNCTION
+  Range,  // with symbolic bounds
+  Iterator,  // made in the trace: over a Tuple/List/Range/Dict view/zip/enumerate/map...
+  Function,  // made in the trace by MAKE_FUNCTION
   BoundMethod,
   Cell,
-  Instance,    // made in the trace: exceptions, user classes, context managers
+  Instance,  // made in the trace: exceptions, user classes, context managers
   Super,
-  Partial,     // functools.partial made in the trace
-  Builtin,     // a method of a Value, not yet called: `xs.append`, `t.sum`
-  Number,      // a Python number the program computes
-  Null,        // a NULL stack entry
+  Partial,  // functools.partial made in the trace
+  Builtin,  // a method of a Value, not yet called: `xs.append`, `t.sum`
+  Number,  // a Python number the program computes
+  Null,  // a NULL stack entry
 };
 
 /// The step of the outermost frame that is being traced (see tracer.h): every Value remembers when it was made, so that
@@ -88,13 +89,15 @@ class SymIntValue final : public Value {
   SymDim expression;
 };
 
-/// A Python number that is known when the program has run: an element of an array, and what floats are computed from such.
+/// A Python number that is known when the program has run: an element of an array, and what floats are computed from
+/// such.
 class NumberValue final : public Value {
  public:
   NumberValue(ValueId contents, DType dtype) : Value(ValueKind::Number), contents(contents), dtype(dtype) {}
   const ValueId contents;       // of dtype, 0-d
   const DType dtype;            // F64: a float, I64: an int, Bool: a bool
-  /// Where it is computed from values from outside alone: the same number as a result of those (see derived_values.cpp).
+  /// Where it is computed from values from outside alone: the same number as a result of those (see
+  /// derived_values.cpp).
   V known;
 };
 
@@ -119,7 +122,8 @@ struct FakeStorage {
   bool written_without_gradient = false;  // an array that requires a gradient, under no_grad()
   bool inference = false;       // of a tensor made in torch's inference mode
   bool made_as_view = false;    // torch: a library call gave a view of what nobody else has
-  int library_version = 0;      // torch: the `_version` that a library call gave it with; what is written is another tensor, which has it too
+  int library_version =
+      0;  // torch: the `_version` that a library call gave it with; what is written is another tensor, which has it too
 };
 
 /// What `detach()` of a tensor made: views of it have it as their base, and it has none itself.
@@ -141,8 +145,8 @@ class ArrayValue final : public Value {
   std::shared_ptr<FakeStorage> storage;
   std::vector<ViewStep> view;   // from the storage owner to this; empty: the owner itself
   bool is_view = false;
-  /// torch: the view that this was made of, by the last of its steps, when the storage had the version `made_at`: a gradient passes there
-  /// while the version is that. Null: made of the owner, or no gradient.
+  /// torch: the view that this was made of, by the last of its steps, when the storage had the version `made_at`: a
+  /// gradient passes there while the version is that. Null: made of the owner, or no gradient.
   std::shared_ptr<const ArrayValue> viewed;
   int made_at = 0;
   std::uint32_t made_after = 0;  // torch: a view that needs a gradient was made when the graph had so many values
@@ -152,7 +156,8 @@ class ArrayValue final : public Value {
   bool parameter = false;
   bool requires_grad = false;   // from outside: what the array itself says
   bool stops_gradient = false;  // torch: a view through which no gradient flows
-  int refused_since = -1;       // torch: when the first view on the way here was made that autograd may refuse writes into; -1: none was
+  int refused_since =
+      -1;  // torch: when the first view on the way here was made that autograd may refuse writes into; -1: none was
   bool viewed_in_inference = false;  // torch: a view of an ordinary tensor made in inference mode
   bool writeable = true;
   bool crosses = false;                    // what one library made of the other's memory, and
@@ -165,8 +170,8 @@ class ArrayValue final : public Value {
   int rank() const { return int(shape.size()); }
 };
 
-/// Element sequence; `type` differs from tuple for torch.Size and namedtuples. A view of a dict is one too: its items are those
-/// of the dict when `sequence_items` was asked last.
+/// Element sequence; `type` differs from tuple for torch.Size and namedtuples. A view of a dict is one too: its items
+/// are those of the dict when `sequence_items` was asked last.
 class TupleValue final : public Value {
  public:
   TupleValue() : Value(ValueKind::Tuple) {}
@@ -175,8 +180,8 @@ class TupleValue final : public Value {
   V view_of;                    // keys(), items() or values() of this dict
 };
 
-/// Of a list from outside the items that were there are fetched, and guarded, when they are first asked for (`as<ListValue>`): what is appended before, in a
-/// loop or to a history, asks for none of them.
+/// Of a list from outside the items that were there are fetched, and guarded, when they are first asked for
+/// (`as<ListValue>`): what is appended before, in a loop or to a history, asks for none of them.
 class ListValue final : public Value {
  public:
   ListValue() : Value(ValueKind::List) {}
@@ -202,8 +207,8 @@ class DictValue final : public Value {
   int deletions = 0;            // of keys, in the trace: an iterator over it notices
 };
 
-/// Its contents are a real set that went through the same operations as the set of the program, so that it is in the same
-/// order too. What is no constant is in it as a proxy (see proxies.h).
+/// Its contents are a real set that went through the same operations as the set of the program, so that it is in the
+/// same order too. What is no constant is in it as a proxy (see proxies.h).
 class SetValue final : public Value {
  public:
   explicit SetValue(bool frozen = false);
@@ -259,7 +264,8 @@ class FunctionValue final : public Value {
   std::vector<V> closure;               // Cells
   Ref<> qualname;
   std::shared_ptr<DictValue> attributes = std::make_shared<DictValue>();  // its __dict__
-  std::shared_ptr<DictValue> fields = std::make_shared<DictValue>();      // __name__, __doc__, __module__ where they were assigned
+  std::shared_ptr<DictValue> fields =
+      std::make_shared<DictValue>();  // __name__, __doc__, __module__ where they were assigned
 };
 
 class BoundMethodValue final : public Value {

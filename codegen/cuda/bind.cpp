@@ -1,4 +1,5 @@
-// Choosing a binding. `bind` is the order of decisions: who works together, what is taken at once, what stays in registers.
+// Choosing a binding. `bind` is the order of decisions: who works together, what is taken at once, what stays in
+// registers.
 #include "codegen/cuda/bind.h"
 
 #include <algorithm>
@@ -40,7 +41,8 @@ void visit_statements(const std::vector<Statement>& body, const Visit& visit) {
 std::vector<VarId> nest_of(const Statement& loop) {
   std::vector<VarId> result{loop.variable};
   const Statement* at = &loop;
-  while (at->body.size() == 1 && at->body[0].kind == StatementKind::Loop) at = &at->body[0], result.push_back(at->variable);
+  while (at->body.size() == 1 && at->body[0].kind == StatementKind::Loop)
+    at = &at->body[0], result.push_back(at->variable);
   return result;
 }
 
@@ -67,7 +69,8 @@ std::vector<Access> unit_accesses(const Kernel& kernel, int width) {
     result.push_back({buffer, &address});
   };
   for (const Expr& expr : kernel.expressions)
-    if (expr.kind == ExprKind::Load && !(expr.predicate.valid() && varies[expr.predicate.index])) consider(expr.buffer, expr.address);
+    if (expr.kind == ExprKind::Load && !(expr.predicate.valid() && varies[expr.predicate.index]))
+      consider(expr.buffer, expr.address);
   visit_statements(kernel.body, [&](const Statement& statement) {
     if (statement.kind == StatementKind::Store) consider(statement.buffer, statement.address);
   });
@@ -78,7 +81,8 @@ std::vector<Access> unit_accesses(const Kernel& kernel, int width) {
 bool may_divide(const SymDim& size, int width) { return !size.is_constant() || size.value() % width == 0; }
 
 void require(std::vector<SymDim>& multiples, const SymDim& size) {
-  if (!size.is_constant() && std::find(multiples.begin(), multiples.end(), size) == multiples.end()) multiples.push_back(size);
+  if (!size.is_constant() && std::find(multiples.begin(), multiples.end(), size) == multiples.end())
+    multiples.push_back(size);
 }
 
 bool may_be_packed(const Kernel& kernel, const Affine& address, int width) {
@@ -116,7 +120,8 @@ void choose_width(const Kernel& kernel, const LoweredProgram& program, int wides
   }
   std::vector<Access> accesses = unit_accesses(kernel, 2);
   std::size_t bytes = 0;
-  for (const Access& access : accesses) bytes = std::max(bytes, size_in_bytes(program.buffers[std::size_t(access.buffer)].dtype));
+  for (const Access& access : accesses)
+    bytes = std::max(bytes, size_in_bytes(program.buffers[std::size_t(access.buffer)].dtype));
   if (!bytes) return;
   const Variable& variable = kernel.variables[kernel.vector_var.index];
   int width = std::min(widest, int(16 / bytes));
@@ -128,8 +133,9 @@ void choose_width(const Kernel& kernel, const LoweredProgram& program, int wides
     if (!alone && !may_divide(variable.extent, width)) continue;
     if (variable.extent.is_constant() && variable.extent.value() < width) continue;
     if (variable.chunk.valid() && !may_divide(variable.chunk_length, width)) continue;
-    if (std::any_of(accesses.begin(), accesses.end(), [&](const Access& access) { return may_be_packed(kernel, *access.address, width);
-        })) break;
+    if (std::any_of(accesses.begin(), accesses.end(),
+                    [&](const Access& access) { return may_be_packed(kernel, *access.address, width); }))
+      break;
   }
   if (width <= 1) return;
   binding.width = width;
@@ -141,21 +147,23 @@ void choose_width(const Kernel& kernel, const LoweredProgram& program, int wides
     for (const auto& [other, factor] : access.address->terms)
       if (other != kernel.vector_var) require(binding.multiples, factor);
     for (const auto& [dynamic, factor] : access.address->dynamic) require(binding.multiples, factor);
-    if (std::find(binding.packed_buffers.begin(), binding.packed_buffers.end(), access.buffer) == binding.packed_buffers.end())
+    if (std::find(binding.packed_buffers.begin(), binding.packed_buffers.end(), access.buffer) ==
+        binding.packed_buffers.end())
       binding.packed_buffers.push_back(access.buffer);
   }
   const bool whole = variable.extent.is_constant() ? variable.extent.value() % width == 0
-                                                   : std::find(binding.multiples.begin(), binding.multiples.end(), variable.extent) !=
-                                                       binding.multiples.end();
+                                                   : std::find(binding.multiples.begin(), binding.multiples.end(),
+                                                               variable.extent) != binding.multiples.end();
   binding.ends_apart = alone && !whole;
 }
 
-/// Rounds of the team over an item, where every pass goes over it in the same way and what is loaded fits in registers. Of sizes that are
-/// not known, twice the usual ones fit.
+/// Rounds of the team over an item, where every pass goes over it in the same way and what is loaded fits in registers.
+/// Of sizes that are not known, twice the usual ones fit.
 void choose_kept(const Kernel& kernel, const LoweredProgram& program, Binding& binding) {
   if (binding.team == 1 || binding.ends_apart) return;
   const auto nests = team_nests(kernel);
-  if (nests.size() < 2 || std::any_of(nests.begin(), nests.end(), [&](const auto& nest) { return nest != nests[0]; })) return;
+  if (nests.size() < 2 || std::any_of(nests.begin(), nests.end(), [&](const auto& nest) { return nest != nests[0]; }))
+    return;
   SymDim elements = 1;
   for (VarId variable : nests[0]) {
     if (kernel.variables[variable.index].chunk.valid()) return;
@@ -254,7 +262,8 @@ std::string unsupported(const Kernel& kernel, const LoweredProgram& program) {
   visit_statements(kernel.body, [&](const Statement& statement) {
     if (is_store(statement.kind)) buffers.insert(statement.buffer);
   });
-  if (buffers.size() + program.symbols.size() > kParameters) return "more arrays in one kernel than CUDA takes parameters";
+  if (buffers.size() + program.symbols.size() > kParameters)
+    return "more arrays in one kernel than CUDA takes parameters";
   for (const AccumulatorInfo& info : kernel.accumulators)
     if (is_complex(info.dtype)) return "complex numbers have no CUDA kernels";
   for (const int buffer : buffers)
@@ -271,7 +280,8 @@ Binding bind(const Kernel& kernel, const LoweredProgram& program, Preference pre
     if (statement.kind != StatementKind::Add && statement.kind != StatementKind::Put) return;
     adds = true;
     // Of what is put in one place the last counts.
-    atomic = atomic && statement.kind == StatementKind::Add && adds_at_once(program.buffers[std::size_t(statement.buffer)].dtype);
+    atomic = atomic && statement.kind == StatementKind::Add &&
+             adds_at_once(program.buffers[std::size_t(statement.buffer)].dtype);
   });
   const auto nests = team_nests(kernel);
   if (adds) {
@@ -281,7 +291,8 @@ Binding bind(const Kernel& kernel, const LoweredProgram& program, Preference pre
     binding.narrow = fits_narrow(kernel, binding);
     return binding;
   }
-  const bool over_items = std::find(kernel.parallel.begin(), kernel.parallel.end(), kernel.vector_var) != kernel.parallel.end();
+  const bool over_items =
+      std::find(kernel.parallel.begin(), kernel.parallel.end(), kernel.vector_var) != kernel.parallel.end();
   if (nests.empty()) {
     binding.tile = choose_tile(kernel);
     if (!binding.tile) choose_width(kernel, program, preference.widest, 0, binding);
@@ -315,7 +326,9 @@ std::vector<Alternative> alternatives(const Kernel& kernel, const LoweredProgram
   const auto consider = [&](const Preference& preference) {
     Binding other = bind(kernel, program, preference);
     // The form that takes one element at a time is there only beside a wider model.
-    if (other.width > model.width || (other.width == model.width && other.threads == model.threads && other.team == model.team)) return;
+    if (other.width > model.width ||
+        (other.width == model.width && other.threads == model.threads && other.team == model.team))
+      return;
     result.push_back({preference, std::move(other)});
   };
   if (team_nests(kernel).empty()) {
@@ -334,8 +347,10 @@ std::vector<Alternative> alternatives(const Kernel& kernel, const LoweredProgram
 }
 
 bool packed(const Kernel& kernel, const LoweredProgram&, const Binding& binding, int buffer, const Affine& address) {
-  return binding.width > 1 && address.coefficient(kernel.vector_var) == SymDim(1) && may_be_packed(kernel, address, binding.width) &&
-         std::find(binding.packed_buffers.begin(), binding.packed_buffers.end(), buffer) != binding.packed_buffers.end();
+  return binding.width > 1 && address.coefficient(kernel.vector_var) == SymDim(1) &&
+         may_be_packed(kernel, address, binding.width) &&
+         std::find(binding.packed_buffers.begin(), binding.packed_buffers.end(), buffer) !=
+             binding.packed_buffers.end();
 }
 
 std::vector<Extent> item_extents(const Kernel& kernel, const Binding& binding) {
@@ -368,12 +383,14 @@ std::string text(const Kernel& kernel, const Binding& binding) {
   if (binding.atomic) return out;
   std::vector<VarId> seen;
   visit_statements(kernel.body, [&](const Statement& statement) {
-    if (statement.kind != StatementKind::Loop || std::find(seen.begin(), seen.end(), statement.variable) != seen.end()) return;
+    if (statement.kind != StatementKind::Loop || std::find(seen.begin(), seen.end(), statement.variable) != seen.end())
+      return;
     seen.push_back(statement.variable);
     line(statement.variable, binding.team == 1 ? "serial"
-                             : binding.kept    ? std::string("team, ") + (binding.kept_elements.is_constant() ? "" : "up to ") +
-                                 std::to_string(binding.kept) + " rounds kept in registers"
-                                               : "team");
+                             : binding.kept
+                                 ? std::string("team, ") + (binding.kept_elements.is_constant() ? "" : "up to ") +
+                                       std::to_string(binding.kept) + " rounds kept in registers"
+                                 : "team");
   });
   return out;
 }

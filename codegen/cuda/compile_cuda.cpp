@@ -1,6 +1,7 @@
-// All kernels of a program are one text and one image, `wide`, equal ones once. Two more images are compiled at the first launch that needs them:
-// `single`, the forms that take one element at a time, by a misaligned view or a size that is no multiple, and `others`, the forms that
-// mode="max-autotune" measures beside the model's, by the measurement.
+// All kernels of a program are one text and one image, `wide`, equal ones once. Two more images are compiled at the
+// first launch that needs them: `single`, the forms that take one element at a time, by a misaligned view or a size
+// that is no multiple, and `others`, the forms that mode="max-autotune" measures beside the model's, by the
+// measurement.
 #include "codegen/cuda/compile_cuda.h"
 
 #include <algorithm>
@@ -38,15 +39,20 @@ constexpr std::uint32_t kCubin = 16, kPreference = 17;
 constexpr BatchLimits kOfADevice{1e6, std::int64_t(256) << 10};
 
 CacheKey key_of(const std::string& identity) {
-  return llvm::BLAKE3::hash<32>(llvm::ArrayRef(reinterpret_cast<const std::uint8_t*>(identity.data()), identity.size()));
+  return llvm::BLAKE3::hash<32>(
+      llvm::ArrayRef(reinterpret_cast<const std::uint8_t*>(identity.data()), identity.size()));
 }
 
 class TextImage : public cuda::Image {
  public:
   // Not the device: it keeps its images.
   TextImage(std::string source, CacheKey key, const CudaOptions& options)
-      : source_(std::move(source)), key_(key), compile_(options.compile), architecture_(options.device->architecture()),
-        cache_folder_(options.cache_bytes > 0 ? options.cache_folder : ""), cache_bytes_(std::uint64_t(options.cache_bytes)) {}
+      : source_(std::move(source)),
+        key_(key),
+        compile_(options.compile),
+        architecture_(options.device->architecture()),
+        cache_folder_(options.cache_bytes > 0 ? options.cache_folder : ""),
+        cache_bytes_(std::uint64_t(options.cache_bytes)) {}
 
   const std::string& code() override {
     std::lock_guard lock(mutex_);
@@ -55,7 +61,8 @@ class TextImage : public cuda::Image {
     if (cache)
       if (auto entry = cache->find(key_); entry && entry->tier == kCubin) return code_ = std::move(entry->object);
     cuda::Compiled compiled = compile_(source_, architecture_);
-    if (!compiled.error.empty()) throw DeviceError("a CUDA kernel does not compile: " + compiled.error + "\n" + compiled.log);
+    if (!compiled.error.empty())
+      throw DeviceError("a CUDA kernel does not compile: " + compiled.error + "\n" + compiled.log);
     code_ = std::move(compiled.cubin);
     if (cache) cache->store(key_, {kCubin, code_}, cache_bytes_);
     return code_;
@@ -77,8 +84,9 @@ std::shared_ptr<cuda::Image> image_of(const std::vector<std::string>& kernels, c
   static std::mutex mutex;
   static std::map<std::pair<const cuda::CudaDevice*, CacheKey>, std::weak_ptr<cuda::Image>> images;
   std::string source = cuda::translation_unit(kernels);
-  const std::string identity = "framejit " FRAMEJIT_VERSION " CUDA sm_" + std::to_string(options.device->architecture()) + " by " +
-      options.compiler + "\n" + source;
+  const std::string identity = "framejit " FRAMEJIT_VERSION " CUDA sm_" +
+                               std::to_string(options.device->architecture()) + " by " + options.compiler + "\n" +
+                               source;
   const CacheKey key = key_of(identity);
   std::lock_guard lock(mutex);
   std::weak_ptr<cuda::Image>& known = images[{options.device.get(), key}];
@@ -106,7 +114,8 @@ class Texts {
       switch (parameter.kind) {
         case cuda::ParameterKind::Buffer: return {Kind::Buffer, parameter.number};
         case cuda::ParameterKind::Status: return {Kind::Status};
-        case cuda::ParameterKind::Symbol: return {parameter.number == binding.own_symbol ? Kind::Own : Kind::Symbol, parameter.number};
+        case cuda::ParameterKind::Symbol:
+          return {parameter.number == binding.own_symbol ? Kind::Own : Kind::Symbol, parameter.number};
         case cuda::ParameterKind::Kernels: return {Kind::Kernels};
         case cuda::ParameterKind::Table: break;
       }
@@ -119,7 +128,8 @@ class Texts {
       else form.arguments.push_back(argument_of(parameter));
     }
     for (const cuda::Parameter& column : text.columns) form.columns.push_back(argument_of(column));
-    for (const cuda::Extent& extent : cuda::item_extents(kernel, binding)) form.extents.push_back({extent.size, extent.step});
+    for (const cuda::Extent& extent : cuda::item_extents(kernel, binding))
+      form.extents.push_back({extent.size, extent.step});
     if (binding.tile) form.team = binding.threads;  // a block an item
     return form;
   }
@@ -135,8 +145,8 @@ class Texts {
 };
 
 std::string name_of(const cuda::Preference& preference) {
-  return "at most " + std::to_string(preference.widest) + " at once, " + std::to_string(preference.threads) + " threads, a team of " +
-      std::to_string(preference.team);
+  return "at most " + std::to_string(preference.widest) + " at once, " + std::to_string(preference.threads) +
+         " threads, a team of " + std::to_string(preference.team);
 }
 
 /// What another process has measured of equal kernels on a device of the same name with the same usual sizes.
@@ -145,13 +155,13 @@ struct Measured {
   std::string folder;
   std::uint64_t bound = 0;
 
-  Measured(const loop::Kernel& kernel, const LoweredProgram& program, const Binding& model, const std::vector<cuda::Alternative>& others,
-           const CudaOptions& options)
+  Measured(const loop::Kernel& kernel, const LoweredProgram& program, const Binding& model,
+           const std::vector<cuda::Alternative>& others, const CudaOptions& options)
       : folder(options.cache_bytes > 0 ? options.cache_folder : ""), bound(std::uint64_t(options.cache_bytes)) {
     loop::Kernel anonymous = kernel;
     anonymous.name = "same";
-    std::string identity = "framejit " FRAMEJIT_VERSION " fastest on " + options.device->name() + " by " + options.compiler + "\n" +
-        cuda::emit_kernel(anonymous, program, model).source;
+    std::string identity = "framejit " FRAMEJIT_VERSION " fastest on " + options.device->name() + " by " +
+                           options.compiler + "\n" + cuda::emit_kernel(anonymous, program, model).source;
     for (const cuda::Alternative& other : others) identity += name_of(other.preference) + "\n";
     for (const Symbol& symbol : program.symbols) identity += " " + std::to_string(symbol.hint);
     key = key_of(identity);
@@ -175,10 +185,12 @@ void split_batches(LoweredProgram& program, const std::vector<IsolatedKernel>& k
       steps.push_back(std::move(step));
       continue;
     }
-    const std::size_t columns = kernels[std::size_t(step.batch[0])].buffers.size() + 1, rows = std::max<std::size_t>(1, cuda::kTableNumbers / columns);
+    const std::size_t columns = kernels[std::size_t(step.batch[0])].buffers.size() + 1,
+                      rows = std::max<std::size_t>(1, cuda::kTableNumbers / columns);
     for (std::size_t first = 0; first < step.batch.size(); first += rows) {
       ProgramStep part = step;
-      part.batch.assign(step.batch.begin() + std::ptrdiff_t(first), step.batch.begin() + std::ptrdiff_t(std::min(first + rows, step.batch.size())));
+      part.batch.assign(step.batch.begin() + std::ptrdiff_t(first),
+                        step.batch.begin() + std::ptrdiff_t(std::min(first + rows, step.batch.size())));
       if (part.batch.size() == 1) part.kind = StepKind::Kernel, part.kernel = part.batch[0], part.batch.clear();
       steps.push_back(std::move(part));
     }
@@ -186,11 +198,15 @@ void split_batches(LoweredProgram& program, const std::vector<IsolatedKernel>& k
   program.steps = std::move(steps);
 }
 
-/// One kernel that is all of a batch, whose work is the same: a loop that is not of one length has each kernel's own (loop::same_work).
-IsolatedKernel of_all(const std::vector<int>& batch, const std::vector<IsolatedKernel>& kernels, std::vector<std::int64_t>& own) {
+/// One kernel that is all of a batch, whose work is the same: a loop that is not of one length has each kernel's own
+/// (loop::same_work).
+IsolatedKernel of_all(const std::vector<int>& batch, const std::vector<IsolatedKernel>& kernels,
+                      std::vector<std::int64_t>& own) {
   IsolatedKernel result = kernels[std::size_t(batch[0])];
   if (!result.kernel.vector_is_parallel()) return result;
-  const auto length = [&](int k) { return kernels[std::size_t(k)].kernel.variables[result.kernel.vector_var.index].extent.value(); };
+  const auto length = [&](int k) {
+    return kernels[std::size_t(k)].kernel.variables[result.kernel.vector_var.index].extent.value();
+  };
   for (const int k : batch) own.push_back(length(k));
   const std::int64_t longest = *std::max_element(own.begin(), own.end());
   if (*std::min_element(own.begin(), own.end()) == longest) {
@@ -200,14 +216,16 @@ IsolatedKernel of_all(const std::vector<int>& batch, const std::vector<IsolatedK
   Symbol symbol;
   symbol.hint = longest;
   result.program.symbols.push_back(symbol);
-  result.kernel.variables[result.kernel.vector_var.index].extent = SymDim(SymbolId{std::uint32_t(result.program.symbols.size() - 1)});
+  result.kernel.variables[result.kernel.vector_var.index].extent =
+      SymDim(SymbolId{std::uint32_t(result.program.symbols.size() - 1)});
   return result;
 }
 
 std::string no_form(const LoweredProgram& program) {
   for (const ProgramStep& step : program.steps) {
     if (step.kind == StepKind::Matmul) return "matrix products of a CUDA device are not taken into compiled programs";
-    if (step.kind != StepKind::Kernel && step.kind != StepKind::Extern) return "a step of the program is not made for CUDA devices";
+    if (step.kind != StepKind::Kernel && step.kind != StepKind::Extern)
+      return "a step of the program is not made for CUDA devices";
   }
   for (const loop::Kernel& kernel : program.kernels)
     if (std::string reason = cuda::unsupported(kernel, program); !reason.empty()) return reason;
@@ -226,7 +244,8 @@ std::unique_ptr<Program> compile_cuda(const Graph& graph, const CudaOptions& opt
   if (options.measured && options.device->name().empty()) {
     static std::once_flag said;
     std::call_once(said, [] {
-      if (log_enabled(Artifact::fallbacks)) log(Artifact::fallbacks, "mode max-autotune measures nothing: NVIDIA's driver is too old for it");
+      if (log_enabled(Artifact::fallbacks))
+        log(Artifact::fallbacks, "mode max-autotune measures nothing: NVIDIA's driver is too old for it");
     });
   }
   std::vector<IsolatedKernel> isolated;
@@ -275,7 +294,8 @@ std::unique_ptr<Program> compile_cuda(const Graph& graph, const CudaOptions& opt
     const Binding model = bound({});
     Binding first = model;
     std::vector<cuda::Alternative> open;
-    if (!batch && options.measured && !options.device->name().empty()) open = cuda::alternatives(alone.kernel, alone.program, model);
+    if (!batch && options.measured && !options.device->name().empty())
+      open = cuda::alternatives(alone.kernel, alone.program, model);
     if (!open.empty()) {
       const Measured measured(alone.kernel, alone.program, model, open, options);
       code->choice = options.device->choice(measured.key);

@@ -1,4 +1,5 @@
-/// The CUDA back end: schedule, lower for threads, bind, print, compile, and hand the kernels to a CompiledProgram of the device.
+/// The CUDA back end: schedule, lower for threads, bind, print, compile, and hand the kernels to a CompiledProgram of
+/// the device.
 #pragma once
 
 #include <functional>
@@ -27,9 +28,8 @@ struct CudaOptions {
   bool dump = false;            // keep loops, bindings and texts in Program::text()
 };
 
-/// Null if something in the graph has no CUDA form: `reason` says what, in a sentence for the log. Throws DeviceError if the compiler
-/// refuses
-/// a text, which is a bug of ours.
+/// Null if something in the graph has no CUDA form: `reason` says what, in a sentence for the log. Throws DeviceError
+/// if the compiler refuses a text, which is a bug of ours.
 std::unique_ptr<Program> compile_cuda(const Graph& graph, const CudaOptions& options, std::string& reason);
 
 }  // namespace fj

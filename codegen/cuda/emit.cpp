@@ -1,4 +1,5 @@
-// The function, its loops and statements. Start at `run`; items() deals work out to threads, team_nest() shares the loops inside an item.
+// The function, its loops and statements. Start at `run`; items() deals work out to threads, team_nest() shares the
+// loops inside an item.
 #include "codegen/cuda/emit.h"
 
 #include <algorithm>
@@ -16,7 +17,9 @@ namespace {
 constexpr const char* kCombine[] = {"Sum", "Product", "Max", "Min", "And", "Or", "ArgMax", "ArgMin"};
 
 std::string combine_name(const AccumulatorInfo& info) { return kCombine[int(info.reduction)]; }
-bool finds_index(const AccumulatorInfo& info) { return info.reduction == Reduction::ArgMax || info.reduction == Reduction::ArgMin; }
+bool finds_index(const AccumulatorInfo& info) {
+  return info.reduction == Reduction::ArgMax || info.reduction == Reduction::ArgMin;
+}
 std::string accumulator_type(const AccumulatorInfo& info) {
   return finds_index(info) ? "Found<" + register_type(info.dtype) + ">" : register_type(info.dtype);
 }
@@ -84,7 +87,8 @@ void Emitter::body(const std::vector<Statement>& statements) {
     const Statement& statement = statements[s];
     // Stores next to each other: one may overwrite in place what another's value is computed from.
     const bool first = s == 0 || statements[s - 1].kind != StatementKind::Store;
-    for (std::size_t next = s; first && next < statements.size() && statements[next].kind == StatementKind::Store; ++next)
+    for (std::size_t next = s; first && next < statements.size() && statements[next].kind == StatementKind::Store;
+         ++next)
       value(statements[next].value);
     switch (statement.kind) {
       case StatementKind::Loop:
@@ -97,7 +101,8 @@ void Emitter::body(const std::vector<Statement>& statements) {
       case StatementKind::Update: update(statement); break;
       case StatementKind::Store: store(statement); break;
       case StatementKind::Add: case StatementKind::Put: put(statement); break;
-      case StatementKind::Check: break;  // a device reports no IEEE conditions, and in_place_writes.cpp makes no other checks for it
+      case StatementKind::Check:
+        break;  // a device reports no IEEE conditions, and in_place_writes.cpp makes no other checks for it
     }
   }
 }
@@ -112,10 +117,12 @@ void Emitter::store(const Statement& statement) {
     const std::string pack = fresh("p"), width = std::to_string(binding_.width);
     line(pack_scope_, "Pack<" + type + ", " + width + "> " + pack + ";");
     line(pack + ".at[lane] = " + stored + ";");
-    pack_stores_.push_back("store_pack(" + buffer + " + (" + address(statement.address, true).name + "), " + pack + ");");
+    pack_stores_.push_back("store_pack(" + buffer + " + (" + address(statement.address, true).name + "), " + pack +
+                           ");");
     return;
   }
-  line((guard_.empty() ? "" : "if (" + guard_ + ") ") + buffer + "[" + address(statement.address).name + "] = " + stored + ";");
+  line((guard_.empty() ? "" : "if (" + guard_ + ") ") + buffer + "[" + address(statement.address).name +
+       "] = " + stored + ";");
 }
 
 void Emitter::put(const Statement& statement) {
@@ -177,8 +184,8 @@ std::pair<std::string, std::string> Emitter::bounds(VarId number) {
   if (!variable.chunk.valid()) return {"0", extent};
   const std::string length = size(variable.chunk_length), begin = fresh("begin"), end = fresh("end");
   line(std::string("const ") + index_type() + " " + begin + " = " + index_name(variable.chunk) + " * " + length + ";");
-  line(std::string("const ") + index_type() + " " + end + " = " + begin + " + " + length + " < " + extent + " ? " + begin + " + " +
-      length + " : " + extent + ";");
+  line(std::string("const ") + index_type() + " " + end + " = " + begin + " + " + length + " < " + extent + " ? " +
+       begin + " + " + length + " : " + extent + ";");
   return {begin, end};
 }
 
@@ -187,7 +194,8 @@ void Emitter::serial_loop(const Statement& statement) {
   const std::string name = index_name(statement.variable);
   open(bit(statement.variable), true);
   body(statement.body);
-  close(std::string("for (") + index_type() + " " + name + " = " + begin + "; " + name + " < " + end + "; ++" + name + ")");
+  close(std::string("for (") + index_type() + " " + name + " = " + begin + "; " + name + " < " + end + "; ++" + name +
+        ")");
 }
 
 /// The elements of a pack that begins at `at`, of the scope that is open.
@@ -209,7 +217,8 @@ void Emitter::reduce_over_team(const std::vector<Statement>& statements) {
     if (statement.kind != StatementKind::Update) continue;
     const AccumulatorInfo& info = kernel_.accumulators[std::size_t(statement.accumulator)];
     const std::string accumulator = "acc" + std::to_string(statement.accumulator);
-    line(accumulator + " = team_reduce<" + combine_name(info) + ", " + std::to_string(binding_.team) + ">(" + accumulator + ");");
+    line(accumulator + " = team_reduce<" + combine_name(info) + ", " + std::to_string(binding_.team) + ">(" +
+         accumulator + ");");
   }
 }
 
@@ -219,7 +228,8 @@ void Emitter::team_nest(const Statement& outermost) {
   while (innermost->body.size() == 1 && innermost->body[0].kind == StatementKind::Loop)
     innermost = &innermost->body[0], nest.push_back(innermost->variable);
   for (const Statement& statement : innermost->body)
-    if (statement.kind == StatementKind::Update && kernel_.accumulators[std::size_t(statement.accumulator)].scan.valid())
+    if (statement.kind == StatementKind::Update &&
+        kernel_.accumulators[std::size_t(statement.accumulator)].scan.valid())
       return team_scan(outermost);
 
   const std::string guard = std::exchange(guard_, "");
@@ -240,17 +250,15 @@ void Emitter::team_nest(const Statement& outermost) {
     open(outside, true);
     inside();
     const std::string last = width > 1 ? name + " + " + std::to_string(width - 1) : name;
-    close("for (" + index + " " + name + " = " + begin + " + rank" + (width > 1 ? " * " + step : "") + "; " + last + " < " + end +
-        "; " + name +
-          " += " + std::to_string(binding_.team * width) + ")");
+    close("for (" + index + " " + name + " = " + begin + " + rank" + (width > 1 ? " * " + step : "") + "; " + last +
+          " < " + end + "; " + name + " += " + std::to_string(binding_.team * width) + ")");
     if (width > 1 && binding_.ends_apart) {
       // What is left of the last pack, an element a thread.
       const std::string i = index_name(nest[0]);
       open(variables, true);
       body(innermost->body);
-      close("for (" + index + " " + i + " = " + end + " - (" + end + " - " + begin + ") % " + step + " + rank; " + i + " < " + end +
-          "; " + i +
-            " += " + team + ")");
+      close("for (" + index + " " + i + " = " + end + " - (" + end + " - " + begin + ") % " + step + " + rank; " + i +
+            " < " + end + "; " + i + " += " + team + ")");
     }
   } else {
     // All loops as one, the vector loop fastest.
@@ -297,17 +305,17 @@ void Emitter::team_scan(const Statement& outermost) {
   FJ_CHECK(begin == "0" && outermost.body[0].kind == StatementKind::Update, "a scan of another form");
   const Statement& step = outermost.body[0];
   const AccumulatorInfo& info = kernel_.accumulators[std::size_t(step.accumulator)];
-  const std::string index = index_type(), team = std::to_string(binding_.team), name = index_name(outermost.variable), number =
-      std::to_string(step.accumulator);
-  const std::string type = accumulator_type(info), combine = combine_name(info), guard = std::exchange(guard_, "active");
+  const std::string index = index_type(), team = std::to_string(binding_.team), name = index_name(outermost.variable),
+                    number = std::to_string(step.accumulator);
+  const std::string type = accumulator_type(info), combine = combine_name(info),
+                    guard = std::exchange(guard_, "active");
   open(bit(outermost.variable), true);
   line("const bool active = base + rank < " + end + ";");
   line("const " + index + " " + name + " = active ? base + rank : " + end + " - 1;");
   const std::string operand = value(step.value);
   line(type + " total" + number + ";");
-  line("const " + type + " within" + number + " = team_scan<" + combine + ", " + team + ">(active ? " + operand + " : " +
-      neutral(info) + ", " +
-       neutral(info) + ", total" + number + ");");
+  line("const " + type + " within" + number + " = team_scan<" + combine + ", " + team + ">(active ? " + operand +
+       " : " + neutral(info) + ", " + neutral(info) + ", total" + number + ");");
   line("const " + type + " run" + number + " = " + combine + "::combine(acc" + number + ", within" + number + ");");
   line("acc" + number + " = " + combine + "::combine(acc" + number + ", total" + number + ");");
   body({outermost.body.begin() + 1, outermost.body.end()});
@@ -333,11 +341,13 @@ void Emitter::items() {
   }
   std::string first, stride;
   if (binding_.team == 1) {
-    first = index + "(" + block_index() + ") * " + threads + " + threadIdx.x", stride = index + "(" + blocks() + ") * " + threads;
+    first = index + "(" + block_index() + ") * " + threads + " + threadIdx.x",
+    stride = index + "(" + blocks() + ") * " + threads;
   } else if (binding_.team < binding_.threads) {
     const std::string teams = std::to_string(binding_.threads / binding_.team), team = std::to_string(binding_.team);
     line("const int rank = int(threadIdx.x) % " + team + ";");
-    first = index + "(" + block_index() + ") * " + teams + " + threadIdx.x / " + team, stride = index + "(" + blocks() + ") * " + teams;
+    first = index + "(" + block_index() + ") * " + teams + " + threadIdx.x / " + team,
+    stride = index + "(" + blocks() + ") * " + teams;
   } else {
     line("const int rank = int(threadIdx.x);");
     first = block_index(), stride = blocks();
@@ -352,13 +362,13 @@ void Emitter::items() {
     body(work());
   close("for (" + index + " item = " + first + "; item < " + total(parts) + "; item += " + stride + ")");
   if (packs && binding_.ends_apart) {
-    const std::string extent = size(kernel_.variables[kernel_.vector_var.index].extent), width = std::to_string(binding_.width);
+    const std::string extent = size(kernel_.variables[kernel_.vector_var.index].extent),
+                      width = std::to_string(binding_.width);
     const std::string i = index_name(kernel_.vector_var);
     open(bit(kernel_.vector_var), true);
     body(kernel_.body);
-    close("for (" + index + " " + i + " = " + extent + " - " + extent + " % " + width + " + " + first + "; " + i + " < " + extent +
-        "; " + i +
-          " += " + stride + ")");
+    close("for (" + index + " " + i + " = " + extent + " - " + extent + " % " + width + " + " + first + "; " + i +
+          " < " + extent + "; " + i + " += " + stride + ")");
   }
 }
 
@@ -366,7 +376,8 @@ void Emitter::items() {
 void Emitter::tile_items() {
   const Tile& tile = *binding_.tile;
   const std::string index = index_type(), row = index_name(tile.row), column = index_name(tile.column);
-  const std::string rows = size(kernel_.variables[tile.row.index].extent), columns = size(kernel_.variables[tile.column.index].extent);
+  const std::string rows = size(kernel_.variables[tile.row.index].extent),
+                    columns = size(kernel_.variables[tile.column.index].extent);
   const std::string threads = std::to_string(binding_.threads);
   line("const int x = int(threadIdx.x) % 32, y = int(threadIdx.x) / 32;");
   std::vector<Part> parts;
@@ -455,7 +466,8 @@ KernelText Emitter::run() {
   }
   if (fallible_) result.parameters.push_back({ParameterKind::Status, -1, "u32*"});
   for (std::uint32_t symbol : symbols_)
-    (int(symbol) == binding_.own_symbol ? result.columns : result.parameters).push_back({ParameterKind::Symbol, int(symbol), "i64"});
+    (int(symbol) == binding_.own_symbol ? result.columns : result.parameters)
+        .push_back({ParameterKind::Symbol, int(symbol), "i64"});
   const auto name_of = [](const Parameter& parameter) {
     switch (parameter.kind) {
       case ParameterKind::Buffer: return "b" + std::to_string(parameter.number);
@@ -467,13 +479,17 @@ KernelText Emitter::run() {
     return std::string();
   };
   std::string signature, own;
-  for (const Parameter& parameter : result.parameters) signature += (signature.empty() ? "" : ", ") + parameter.type + " " + name_of(parameter);
+  for (const Parameter& parameter : result.parameters)
+    signature += (signature.empty() ? "" : ", ") + parameter.type + " " + name_of(parameter);
   if (binding_.over_table) {
-    own = "  const u32 entry = blockIdx.x % kernels * " + std::to_string(result.columns.size()) + ", block = blockIdx.x / kernels, blocks = gridDim.x / kernels;\n";
+    own = "  const u32 entry = blockIdx.x % kernels * " + std::to_string(result.columns.size()) +
+          ", block = blockIdx.x / kernels, blocks = gridDim.x / kernels;\n";
     for (std::size_t c = 0; c < result.columns.size(); ++c)
-      own += "  " + result.columns[c].type + " const " + name_of(result.columns[c]) + " = (" + result.columns[c].type + ")table.at[entry + " + std::to_string(c) + "];\n";
+      own += "  " + result.columns[c].type + " const " + name_of(result.columns[c]) + " = (" + result.columns[c].type +
+             ")table.at[entry + " + std::to_string(c) + "];\n";
   }
-  // Three quarters of a processor's threads at once are enough, which leaves 40 registers: left to itself ptxas spills to keep to 32.
+  // Three quarters of a processor's threads at once are enough, which leaves 40 registers: left to itself ptxas spills
+  // to keep to 32.
   result.source = "extern \"C\" __global__ void __launch_bounds__(" + std::to_string(binding_.threads) + ", " +
       std::to_string(1536 / binding_.threads) + ") " + kernel_.name + "(" + signature + ") {\n" + own +
                   scopes_[0].text + "}\n";

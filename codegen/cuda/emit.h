@@ -1,6 +1,8 @@
-/// From the loop IR to CUDA C++: one kernel, printed as its binding says. Sizes and strides are arguments, so one text serves every size.
+/// From the loop IR to CUDA C++: one kernel, printed as its binding says. Sizes and strides are arguments, so one text
+/// serves every size.
 ///
-///     extern "C" __global__ void __launch_bounds__(256, 6) kernel(const float* __restrict__ b0, float* __restrict__ b1, i64 s0) {
+///     extern "C" __global__ void __launch_bounds__(256, 6) kernel(const float* __restrict__ b0, float* __restrict__
+///     b1, i64 s0) {
 ///       for (i64 item = i64(blockIdx.x) * 256 + threadIdx.x; item < (s0) / 4; item += i64(gridDim.x) * 256) {
 ///         const i64 at = item % ((s0) / 4) * 4;
 ///         const Pack<float, 4> p0 = load_pack<4>(b0 + (at));

@@ -27,7 +27,14 @@ std::string_view spelling(Op op) {
 /// Of half values, always one again: nothing to round.
 bool keeps_halves(Op op) {
   switch (op) {
-    case Op::neg: case Op::abs: case Op::sign: case Op::where: case Op::maximum: case Op::minimum: case Op::fmax: case Op::fmin:
+    case Op::neg:
+    case Op::abs:
+    case Op::sign:
+    case Op::where:
+    case Op::maximum:
+    case Op::minimum:
+    case Op::fmax:
+    case Op::fmin:
     case Op::floor: case Op::ceil: case Op::round: case Op::trunc: case Op::copysign: case Op::cast:
       return true;
     default: return false;
@@ -78,8 +85,8 @@ std::string register_type(DType dtype) {
 }
 
 std::string Emitter::size(const SymDim& dim) {
-  if (const auto constant = dim.constant()) return std::to_string(*constant) + (binding_.narrow || std::llabs(*constant) < INT32_MAX
-      ? "" : "ll");
+  if (const auto constant = dim.constant())
+    return std::to_string(*constant) + (binding_.narrow || std::llabs(*constant) < INT32_MAX ? "" : "ll");
   std::string sum;
   for (const SymDim::Term& term : dim.terms()) {
     std::string product;
@@ -139,7 +146,8 @@ Emitter::Printed Emitter::address(const Affine& address, bool at_pack) {
 
 Emitter::Printed Emitter::emit(ExprId id) {
   for (int s = top(); s >= 0; --s)
-    if (auto found = scopes_[std::size_t(s)].memo.find(id.index); found != scopes_[std::size_t(s)].memo.end()) return {found->second, s};
+    if (auto found = scopes_[std::size_t(s)].memo.find(id.index); found != scopes_[std::size_t(s)].memo.end())
+      return {found->second, s};
   const Printed printed = compute(id);
   scopes_[std::size_t(printed.scope)].memo[id.index] = printed.name;
   return printed;
@@ -166,7 +174,9 @@ Emitter::Printed Emitter::compute(ExprId id) {
       const Printed counts = expr.predicate.valid() ? emit(expr.predicate) : Printed{"true", 0};
       fallible_ = true;
       const int scope = std::max({raw.scope, counts.scope, innermost_conditional()});
-      return define(scope, "i64", "v", "checked_index(" + raw.name + ", " + size(expr.address.constant) + ", " + counts.name + ", status)");
+      return define(
+          scope, "i64", "v",
+          "checked_index(" + raw.name + ", " + size(expr.address.constant) + ", " + counts.name + ", status)");
     }
     case ExprKind::Pointwise: return pointwise(id);
   }
@@ -179,15 +189,16 @@ bool Emitter::in_pack(int buffer, const Affine& address) const {
 
 Emitter::Printed Emitter::load(ExprId id) {
   const Expr& expr = kernel_[id];
-  const std::string type = element_type(program_.buffers[std::size_t(expr.buffer)].dtype), buffer = "b" + std::to_string(expr.buffer);
+  const std::string type = element_type(program_.buffers[std::size_t(expr.buffer)].dtype),
+                    buffer = "b" + std::to_string(expr.buffer);
   bool together = in_pack(expr.buffer, expr.address) && !(expr.predicate.valid() && varies(expr.predicate));
   for (const auto& [dynamic, factor] : expr.address.dynamic) together = together && !varies(dynamic);
   const Printed at = address(expr.address, together);
   const Printed predicate = expr.predicate.valid() ? emit(expr.predicate) : Printed{"", 0};
   int scope = std::max({at.scope, predicate.scope, innermost_conditional()});
   // What a round of a team loads is there in the rounds of later passes too.
-  const bool keeps = kept_round_scope_ >= 0 && !expr.predicate.valid() && expr.address.dynamic.empty() && at.scope >= kept_round_scope_ &&
-                     together == (binding_.width > 1);
+  const bool keeps = kept_round_scope_ >= 0 && !expr.predicate.valid() && expr.address.dynamic.empty() &&
+                     at.scope >= kept_round_scope_ && together == (binding_.width > 1);
   if (together) {
     scope = std::min(scope, pack_scope_);
     std::string pack;
@@ -221,7 +232,8 @@ Emitter::Printed Emitter::load(ExprId id) {
     return {place + "[round]", scope};
   }
   const std::string other = register_type(expr.dtype) + "(0)";
-  return define(scope, register_type(expr.dtype), "v", predicate.name.empty() ? text : predicate.name + " ? " + text + " : " + other);
+  return define(scope, register_type(expr.dtype), "v",
+                predicate.name.empty() ? text : predicate.name + " ? " + text + " : " + other);
 }
 
 Emitter::Printed Emitter::pointwise(ExprId id) {
@@ -232,7 +244,8 @@ Emitter::Printed Emitter::pointwise(ExprId id) {
     const std::string comparison = expr.op == Op::lt ? " < " : " >= ";
     return define(std::max(left.scope, right.scope), "bool", "v", left.name + comparison + right.name);
   }
-  std::map<std::string_view, std::string> names{{"T", element_type(expr.dtype)}, {"F", element_type(expr.operand_dtype)}};
+  std::map<std::string_view, std::string> names{{"T", element_type(expr.dtype)},
+                                                {"F", element_type(expr.operand_dtype)}};
   constexpr std::string_view operands[] = {"a", "b", "c"};
   int scope = 0;
   for (std::size_t i = 0; i < expr.args.size(); ++i) {

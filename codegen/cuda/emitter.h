@@ -1,7 +1,8 @@
-/// The state of one kernel's printing, shared by emit.cpp (function, loops, statements) and emit_values.cpp (addresses, loads,
-/// expressions). Scopes are the blocks being printed, outermost first; an expression is printed in the innermost scope it depends on, and
-/// what is printed there stands before the block inside it, whose text is added when it closes. So invariant work is hoisted by
-/// construction. What reads memory or can fail stays inside every loop that may have no iteration.
+/// The state of one kernel's printing, shared by emit.cpp (function, loops, statements) and emit_values.cpp (addresses,
+/// loads, expressions). Scopes are the blocks being printed, outermost first; an expression is printed in the innermost
+/// scope it depends on, and what is printed there stands before the block inside it, whose text is added when it
+/// closes. So invariant work is hoisted by construction. What reads memory or can fail stays inside every loop that may
+/// have no iteration.
 #pragma once
 
 #include <map>
@@ -99,7 +100,7 @@ class Emitter {
   std::set<std::uint32_t> symbols_;
   int names_ = 0;
   bool fallible_ = false;
-  int pack_scope_ = -1;                  // the scope in which a pack's first element is `at`; -1: elements one at a time
+  int pack_scope_ = -1;  // the scope in which a pack's first element is `at`; -1: elements one at a time
   std::vector<std::string> pack_stores_;  // printed when the pack's elements are computed
   std::string guard_;                    // what must hold for a store here
   int kept_round_scope_ = -1;            // inside a round of a nest whose loads are kept

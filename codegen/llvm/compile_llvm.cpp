@@ -1,5 +1,5 @@
-// The LLVM back end from end to end: schedule, lower, take each kernel out of the program, have each work compiled once (or found),
-// and hand the code to a CompiledProgram.
+// The LLVM back end from end to end: schedule, lower, take each kernel out of the program, have each work compiled once
+// (or found), and hand the code to a CompiledProgram.
 #include <algorithm>
 #include <optional>
 #include <set>

@@ -1,6 +1,7 @@
-// Emission. Scopes are the loops being emitted, outermost first; scope 0 is the function's entry. An expression is emitted in the
-// scope of the innermost loop it depends on, before the loop inside it: loop-invariant work is hoisted by construction.
-// A value that doesn't depend on the vector loop is a scalar and is spread over lanes where a vector needs it.
+// Emission. Scopes are the loops being emitted, outermost first; scope 0 is the function's entry. An expression is
+// emitted in the scope of the innermost loop it depends on, before the loop inside it: loop-invariant work is hoisted
+// by construction. A value that doesn't depend on the vector loop is a scalar and is spread over lanes where a vector
+// needs it.
 //
 // The vector loop comes as an unrolled main loop of full vectors and a second loop for the rest: masked vectors where
 // the machine has them, else one vector, then one element at a time. Lanes that are masked off compute with the
@@ -48,7 +49,8 @@ std::uint64_t Emitter::accumulators_of(const Affine& address) const {
 }
 
 void Emitter::find_dependencies() {
-  FJ_CHECK(kernel_.variables.size() <= 64 && kernel_.accumulators.size() <= 64, "too many loops or accumulators in a kernel");
+  FJ_CHECK(kernel_.variables.size() <= 64 && kernel_.accumulators.size() <= 64,
+           "too many loops or accumulators in a kernel");
   variables_.resize(kernel_.expressions.size());
   accumulators_read_.resize(kernel_.expressions.size());
   for (std::size_t i = 0; i < kernel_.expressions.size(); ++i) {
@@ -94,8 +96,8 @@ int Emitter::level(std::uint64_t variables, std::uint64_t accumulators) const {
 
 void Emitter::make_function() {
   auto& context = module_.getContext();
-  auto* type = llvm::FunctionType::get(b.getInt32Ty(), {b.getPtrTy(), b.getPtrTy(), b.getInt64Ty(), b.getInt64Ty(), b.getPtrTy()},
-                                       false);
+  auto* type = llvm::FunctionType::get(
+      b.getInt32Ty(), {b.getPtrTy(), b.getPtrTy(), b.getInt64Ty(), b.getInt64Ty(), b.getPtrTy()}, false);
   function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, kernel_.name, module_);
   function_->addFnAttr(llvm::Attribute::NoUnwind);
   const std::string bits = std::to_string(machine_.vector_bytes * 8);
@@ -167,7 +169,8 @@ void Emitter::store(const Statement& statement) {
     Value* address = pointer(statement.buffer, statement.address);
     annotate(b.CreateAlignedStore(ops_.to_memory(dtype, value.real), address, align), statement.buffer);
     if (is_complex(dtype))
-      annotate(b.CreateAlignedStore(value.imaginary, b.CreateConstGEP1_32(element, address, 1), align), statement.buffer);
+      annotate(b.CreateAlignedStore(value.imaginary, b.CreateConstGEP1_32(element, address, 1), align),
+               statement.buffer);
     return;
   }
   Value* memory = ops_.to_memory(dtype, value.real);
@@ -181,10 +184,13 @@ void Emitter::store(const Statement& statement) {
   Value* all = llvm::ConstantInt::getTrue(llvm::FixedVectorType::get(b.getInt1Ty(), unsigned(lanes_)));
   if (lane && lane->stride == SymDim(2) && machine_.vector_bytes >= 64 && size_in_bytes(dtype) >= 4) {
     // As a load of every second element: what lies between them is not written.
-    Value* address = b.CreateGEP(element, pointer(statement.buffer, lane->uniform), b.CreateMul(index_of(kernel_.vector_var), size(lane->stride)));
+    Value* address = b.CreateGEP(element, pointer(statement.buffer, lane->uniform),
+                                 b.CreateMul(index_of(kernel_.vector_var), size(lane->stride)));
     for (const int half : {0, 1}) {
       Value* to = b.CreateGEP(element, address, b.getInt64(std::uint64_t(half * (lanes_ - 1))));
-      annotate(b.CreateMaskedStore(every_second_lane(memory, half), to, align, every_second_lane(mask_ ? mask_ : all, half)), statement.buffer);
+      annotate(
+          b.CreateMaskedStore(every_second_lane(memory, half), to, align, every_second_lane(mask_ ? mask_ : all, half)),
+          statement.buffer);
     }
     return;
   }
@@ -474,7 +480,8 @@ void Emitter::emit_columns(Value* begin, Value* end) {
         continue;
       }
       std::vector<Statement> together;  // stores may overwrite what the next ones are computed from
-      while (s < kernel_.body.size() && kernel_.body[s].kind != StatementKind::Loop) together.push_back(kernel_.body[s++]);
+      while (s < kernel_.body.size() && kernel_.body[s].kind != StatementKind::Loop)
+        together.push_back(kernel_.body[s++]);
       emit_vector_loop(kernel_.vector_var, first, after, together);
     }
     columns_begin_ = nullptr;
@@ -538,6 +545,8 @@ int items_per_step(const Kernel& kernel, const Machine& machine) {
   return shape.lanes * shape.unroll;
 }
 
-double unshared_speedup(const Kernel& kernel, const Machine& machine) { return choose_shape(kernel, machine).columns > 0 ? 2.4 : 1; }
+double unshared_speedup(const Kernel& kernel, const Machine& machine) {
+  return choose_shape(kernel, machine).columns > 0 ? 2.4 : 1;
+}
 
 }  // namespace fj

@@ -1,5 +1,6 @@
-// Reductions. An accumulator over the vector loop has a slot per unrolled copy and lane, combined when it is read: copies
-// pairwise, then lanes by halves, so that the order is fixed. Argmax and argmin carry the index beside the value.
+// Reductions. An accumulator over the vector loop has a slot per unrolled copy and lane, combined when it is read:
+// copies pairwise, then lanes by halves, so that the order is fixed. Argmax and argmin carry the index beside the
+// value.
 #include "codegen/llvm/emitter.h"
 
 namespace fj {
@@ -14,8 +15,9 @@ Val Emitter::identity(const AccumulatorInfo& info) {
     if (is_float(dtype)) return llvm::ConstantFP::getInfinity(ops_.wide(dtype), !largest);
     const unsigned bits = dtype == DType::Bool ? 1 : unsigned(size_in_bytes(dtype) * 8);
     const bool is_signed = is_signed_integer(dtype);
-    const llvm::APInt value = largest ? (is_signed ? llvm::APInt::getSignedMaxValue(bits) : llvm::APInt::getMaxValue(bits))
-                                      : (is_signed ? llvm::APInt::getSignedMinValue(bits) : llvm::APInt::getMinValue(bits));
+    const llvm::APInt value = largest
+                                  ? (is_signed ? llvm::APInt::getSignedMaxValue(bits) : llvm::APInt::getMaxValue(bits))
+                                  : (is_signed ? llvm::APInt::getSignedMinValue(bits) : llvm::APInt::getMinValue(bits));
     return llvm::ConstantInt::get(ops_.wide(dtype), value);
   };
   switch (info.reduction) {
@@ -48,7 +50,8 @@ Val Emitter::combine(const AccumulatorInfo& info, Val a, Val c) {
   return {};
 }
 
-/// The values as signed integers of their order: the largest is the best value, a NaN before all, zeros of both signs alike.
+/// The values as signed integers of their order: the largest is the best value, a NaN before all, zeros of both signs
+/// alike.
 Value* Emitter::rank(const AccumulatorInfo& info, Value* value) {
   const bool largest = info.reduction == Reduction::ArgMax;
   llvm::Type* type = value->getType();
@@ -61,13 +64,16 @@ Value* Emitter::rank(const AccumulatorInfo& info, Value* value) {
   if (floats) {
     // Of negative floats the larger has the smaller magnitude.
     Value* pattern = b.CreateBitCast(value, integers);
-    result = b.CreateXor(pattern, b.CreateAnd(b.CreateAShr(pattern, bits - 1), number(llvm::APInt::getSignedMaxValue(bits))));
-    result = b.CreateSelect(b.CreateFCmpOEQ(value, llvm::ConstantFP::getZero(type)), number(llvm::APInt(bits, 0)), result);
+    result = b.CreateXor(pattern,
+                         b.CreateAnd(b.CreateAShr(pattern, bits - 1), number(llvm::APInt::getSignedMaxValue(bits))));
+    result =
+        b.CreateSelect(b.CreateFCmpOEQ(value, llvm::ConstantFP::getZero(type)), number(llvm::APInt(bits, 0)), result);
   } else if (!is_signed_integer(info.dtype) && info.dtype != DType::Bool) {
     result = b.CreateXor(value, number(llvm::APInt::getSignMask(bits)));
   }
   if (!largest) result = b.CreateNot(result);
-  return floats ? b.CreateSelect(b.CreateFCmpUNO(value, value), number(llvm::APInt::getSignedMaxValue(bits)), result) : result;
+  return floats ? b.CreateSelect(b.CreateFCmpUNO(value, value), number(llvm::APInt::getSignedMaxValue(bits)), result)
+                : result;
 }
 
 /// Of two candidates the larger (smaller) value, a NaN before all, the earlier where they tie.
@@ -75,12 +81,15 @@ Emitter::Found Emitter::extremum(const AccumulatorInfo& info, Found earlier, Fou
   const bool largest = info.reduction == Reduction::ArgMax;
   Value* wins;
   if (is_float(info.dtype)) {
-    wins = largest ? b.CreateFCmpUGT(later.value, earlier.value) : b.CreateFCmpULT(later.value, earlier.value);  // a NaN wins
+    wins = largest ? b.CreateFCmpUGT(later.value, earlier.value)
+                   : b.CreateFCmpULT(later.value, earlier.value);  // a NaN wins
     wins = b.CreateAnd(wins, b.CreateFCmpORD(earlier.value, earlier.value));                             // and stays
   } else {
     const bool is_signed = is_signed_integer(info.dtype);
-    wins = largest ? (is_signed ? b.CreateICmpSGT(later.value, earlier.value) : b.CreateICmpUGT(later.value, earlier.value))
-                   : (is_signed ? b.CreateICmpSLT(later.value, earlier.value) : b.CreateICmpULT(later.value, earlier.value));
+    wins =
+        largest
+            ? (is_signed ? b.CreateICmpSGT(later.value, earlier.value) : b.CreateICmpUGT(later.value, earlier.value))
+            : (is_signed ? b.CreateICmpSLT(later.value, earlier.value) : b.CreateICmpULT(later.value, earlier.value));
   }
   return {b.CreateSelect(wins, later.value, earlier.value), b.CreateSelect(wins, later.index, earlier.index)};
 }
@@ -120,7 +129,8 @@ Value* Emitter::index_offsets(const AccumulatorState& state, std::size_t copy, i
   std::vector<llvm::Constant*> offsets;
   for (int lane = 0; lane < lanes; ++lane) {
     const std::int64_t offset = state.index_step * (std::int64_t(copy) * shape_.lanes + lane);
-    offsets.push_back(llvm::ConstantInt::get(llvm::cast<llvm::IntegerType>(ops_.element(state.index_dtype)), std::uint64_t(offset)));
+    offsets.push_back(
+        llvm::ConstantInt::get(llvm::cast<llvm::IntegerType>(ops_.element(state.index_dtype)), std::uint64_t(offset)));
   }
   return offsets.size() == 1 ? offsets[0] : llvm::ConstantVector::get(offsets);
 }
@@ -197,14 +207,18 @@ Val Emitter::load_slot(const AccumulatorInfo& info, Value* slot) {
   return value;
 }
 
-/// Each step adds the sum of as many lanes before as it has gathered itself. What the next vector waits for is one addition.
+/// Each step adds the sum of as many lanes before as it has gathered itself. What the next vector waits for is one
+/// addition.
 void Emitter::scan_lanes(const AccumulatorInfo& info, AccumulatorState& state, Value* value) {
   // -0.0 + x is x for every x.
-  Value* neutral = info.reduction == Reduction::Sum && is_float(info.dtype) ? llvm::ConstantFP::getNegativeZero(value->getType()) : identity(info).real;
+  Value* neutral = info.reduction == Reduction::Sum && is_float(info.dtype)
+                       ? llvm::ConstantFP::getNegativeZero(value->getType())
+                       : identity(info).real;
   if (mask_) value = b.CreateSelect(mask_, value, neutral);
   for (int distance = 1; distance < lanes_; distance *= 2) {
     std::vector<int> lanes;
-    for (int lane = 0; lane < lanes_; ++lane) lanes.push_back(lane < distance ? 2 * lanes_ - distance + lane : lane - distance);
+    for (int lane = 0; lane < lanes_; ++lane)
+      lanes.push_back(lane < distance ? 2 * lanes_ - distance + lane : lane - distance);
     value = combine(info, {b.CreateShuffleVector(value, neutral, lanes)}, {value}).real;
   }
   Value* last = b.CreateExtractElement(value, std::uint64_t(lanes_ - 1));
@@ -230,8 +244,9 @@ void Emitter::update(const Statement& statement) {
   Value* slot = rest ? state.rest_slot : state.slots[copy];
   // Lanes that are masked off are looked at where all lanes are one result.
   Value* mask = partial ? mask_ : nullptr;
-  if (const Expr& product = kernel_[statement.value];
-      info.contracts && machine_.fma && product.kind == ExprKind::Pointwise && product.op == Op::mul && is_float(info.dtype)) {
+  if (const Expr& product = kernel_[statement.value]; info.contracts && machine_.fma &&
+                                                      product.kind == ExprKind::Pointwise && product.op == Op::mul &&
+                                                      is_float(info.dtype)) {
     const Val left = argument(product.args[0], vector), right = argument(product.args[1], vector);
     const Val old = load_slot(info, slot);
     Value* next = b.CreateIntrinsic(llvm::Intrinsic::fma, {old.real->getType()}, {left.real, right.real, old.real});
@@ -246,7 +261,8 @@ void Emitter::update(const Statement& statement) {
     Value* at;
     if (partial && state.index_step) {
       // One number for all copies and lanes: what each adds is added when the accumulator is read.
-      Value* first = b.CreateSub(scalar_address(statement.address), b.getInt64(std::uint64_t(state.index_step * std::int64_t(copy) * shape_.lanes)));
+      Value* first = b.CreateSub(scalar_address(statement.address),
+                                 b.getInt64(std::uint64_t(state.index_step * std::int64_t(copy) * shape_.lanes)));
       at = b.CreateVectorSplat(unsigned(lanes_), b.CreateTrunc(first, ops_.element(state.index_dtype)));
     } else {
       at = b.CreateTrunc(vector ? lane_addresses(statement.address) : scalar_address(statement.address), index_type);
@@ -272,9 +288,10 @@ void Emitter::update(const Statement& statement) {
 Val Emitter::read_accumulator(int number) {
   const AccumulatorInfo& info = kernel_.accumulators[number];
   const Val result = combined(number);
-  // Whether adding NaN and infinities of both signs is an invalid operation depends on what comes first: if there are infinities, NumPy
-  // tells, in its own order. BLAS multiplies infinities by the zeros it pads with.
-  if (!info.scan.valid() && (info.reduction == Reduction::Sum || info.reduction == Reduction::Product)) ops_.note_if_nan(result, info.contracts);
+  // Whether adding NaN and infinities of both signs is an invalid operation depends on what comes first: if there are
+  // infinities, NumPy tells, in its own order. BLAS multiplies infinities by the zeros it pads with.
+  if (!info.scan.valid() && (info.reduction == Reduction::Sum || info.reduction == Reduction::Product))
+    ops_.note_if_nan(result, info.contracts);
   return result;
 }
 
@@ -284,7 +301,8 @@ Val Emitter::combined(int number) {
   if (state.scans_lanes && lanes_ > 1) return {state.running};
   if (!state.over_lanes) {
     ops_.lanes = state.lanes_independent ? lanes_ : 1;
-    if (finds_index(info)) return {b.CreateZExt(b.CreateLoad(ops_.wide(state.index_dtype), state.indices[0]), ops_.wide(DType::I64))};
+    if (finds_index(info))
+      return {b.CreateZExt(b.CreateLoad(ops_.wide(state.index_dtype), state.indices[0]), ops_.wide(DType::I64))};
     return state.total ? whole_sum(info, state) : load_slot(info, state.slots[0]);
   }
   // Copies pairwise, then lanes by halves: a fixed order.
@@ -297,13 +315,16 @@ Val Emitter::combined(int number) {
     for (Value* slot : state.slots) ranks.push_back(rank(info, b.CreateLoad(ops_.wide(info.dtype), slot)));
     const auto smaller = [&](Value* a, Value* c) { return b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, a, c); };
     Value* best = ranks[0];
-    for (std::size_t c = 1; c < ranks.size(); ++c) best = b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, best, ranks[c]);
+    for (std::size_t c = 1; c < ranks.size(); ++c)
+      best = b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, best, ranks[c]);
     if (shape_.lanes > 1) best = b.CreateIntMaxReduce(best, true);
     Value* wanted = shape_.lanes > 1 ? b.CreateVectorSplat(unsigned(shape_.lanes), best) : best;
     Value* index = nullptr;
     for (std::size_t c = 0; c < ranks.size(); ++c) {
-      Value* here = b.CreateAdd(b.CreateLoad(ops_.wide(state.index_dtype), state.indices[c]), index_offsets(state, c, shape_.lanes));
-      Value* none = llvm::ConstantInt::get(here->getType(), llvm::APInt::getSignedMaxValue(here->getType()->getScalarSizeInBits()));
+      Value* here = b.CreateAdd(b.CreateLoad(ops_.wide(state.index_dtype), state.indices[c]),
+                                index_offsets(state, c, shape_.lanes));
+      Value* none = llvm::ConstantInt::get(here->getType(),
+                                           llvm::APInt::getSignedMaxValue(here->getType()->getScalarSizeInBits()));
       Value* found = b.CreateSelect(b.CreateICmpEQ(ranks[c], wanted), here, none);
       index = index ? smaller(index, found) : found;
     }

@@ -30,7 +30,8 @@ std::vector<Emitter::Cut> Emitter::find_cuts(VarId variable) const {
     const Affine apart = left.address + right.address * SymDim(-1);
     if (apart.coefficient(variable) != SymDim(1) || !apart.dynamic.empty()) continue;
     Affine at = (apart + Affine(variable) * SymDim(-1)) * SymDim(-1);
-    if (!std::all_of(at.terms.begin(), at.terms.end(), [&](const auto& term) { return in_scope(term.first); })) continue;
+    if (!std::all_of(at.terms.begin(), at.terms.end(), [&](const auto& term) { return in_scope(term.first); }))
+      continue;
     if (expr.op == Op::gt || expr.op == Op::le) at.constant = at.constant + SymDim(1);
     const bool behind = expr.op == Op::ge || expr.op == Op::gt;
     auto cut = std::find_if(cuts.begin(), cuts.end(), [&](const Cut& known) { return known.at == at; });
@@ -46,7 +47,8 @@ std::vector<Emitter::Cut> Emitter::find_cuts(VarId variable) const {
   return cuts;
 }
 
-void Emitter::emit_pieces(Value* begin, Value* end, const std::vector<Cut>& cuts, llvm::function_ref<void(Value*, Value*)> emit_piece) {
+void Emitter::emit_pieces(Value* begin, Value* end, const std::vector<Cut>& cuts,
+                          llvm::function_ref<void(Value*, Value*)> emit_piece) {
   if (cuts.empty()) return emit_piece(begin, end);
   auto& context = module_.getContext();
   std::vector<Value*> places;
@@ -106,7 +108,8 @@ std::optional<bool> Emitter::known(ExprId condition) const {
 ExprId Emitter::unknown_part(ExprId condition) const {
   if (!condition.valid() || known(condition) == true) return {};
   const Expr& expr = kernel_[condition];
-  if (known_.empty() || expr.kind != ExprKind::Pointwise || expr.op != Op::bit_and || expr.dtype != DType::Bool) return condition;
+  if (known_.empty() || expr.kind != ExprKind::Pointwise || expr.op != Op::bit_and || expr.dtype != DType::Bool)
+    return condition;
   if (known(expr.args[0]) == true) return unknown_part(expr.args[1]);
   if (known(expr.args[1]) == true) return unknown_part(expr.args[0]);
   return condition;
@@ -120,7 +123,8 @@ bool Emitter::leaves_no_trace(ExprId id) const {
     if (expr.kind == ExprKind::CheckedIndex) return false;
     if (expr.kind == ExprKind::Pointwise) {
       const bool floats = is_float(expr.operand_dtype) || is_complex(expr.operand_dtype) || is_float(expr.dtype);
-      const bool divides = expr.op == Op::floor_div || expr.op == Op::mod || expr.op == Op::trunc_div || expr.op == Op::fmod;
+      const bool divides =
+          expr.op == Op::floor_div || expr.op == Op::mod || expr.op == Op::trunc_div || expr.op == Op::fmod;
       if (floats ? ops_.conditions : divides) return false;
     }
     return !any_operand(expr, [&](ExprId operand) { return !self(self, operand); });

@@ -97,7 +97,8 @@ Value* Emitter::pointer(int buffer, const Affine& address) {
   outer.constant = address.constant;
   for (const auto& term : address.terms) (level(bit(term.first), 0) == at ? inner : outer).terms.push_back(term);
   for (const auto& term : address.dynamic)
-    (level(variables_[term.first.index], accumulators_read_[term.first.index]) == at ? inner : outer).dynamic.push_back(term);
+    (level(variables_[term.first.index], accumulators_read_[term.first.index]) == at ? inner : outer)
+        .dynamic.push_back(term);
   const bool splits = at > 0 && !(outer == Affine());
   Value* base = splits ? pointer(buffer, outer) : buffer_pointer(buffer);
   Value* offset = scalar_address(splits ? inner : address);
@@ -220,7 +221,8 @@ Val Emitter::compute(ExprId id) {
       break;
     case ExprKind::CheckedIndex: {
       Value* raw = argument(expr.args[0], vector).real;
-      Value* extent = vector ? b.CreateVectorSplat(unsigned(lanes_), size(expr.address.constant)) : size(expr.address.constant);
+      Value* extent =
+          vector ? b.CreateVectorSplat(unsigned(lanes_), size(expr.address.constant)) : size(expr.address.constant);
       Value* negative = b.CreateICmpSLT(raw, llvm::ConstantInt::get(raw->getType(), 0));
       Value* index = b.CreateSelect(negative, b.CreateAdd(raw, extent), raw);
       Value* outside = b.CreateICmpUGE(index, extent);
@@ -234,7 +236,8 @@ Val Emitter::compute(ExprId id) {
         result = ops_.constant(DType::Bool, Scalar(*fact));
         break;
       }
-      if (const auto taken = expr.op == Op::where ? known(expr.args[0]) : std::nullopt; taken && leaves_no_trace(expr.args[*taken ? 2 : 1])) {
+      if (const auto taken = expr.op == Op::where ? known(expr.args[0]) : std::nullopt;
+          taken && leaves_no_trace(expr.args[*taken ? 2 : 1])) {
         result = argument(expr.args[*taken ? 1 : 2], vector);
         break;
       }
@@ -250,7 +253,8 @@ Val Emitter::compute(ExprId id) {
 }
 
 llvm::Align Emitter::alignment(int buffer) const {
-  return llvm::Align(std::max<std::size_t>(1, size_in_bytes(program_.buffers[buffer].dtype) / std::size_t(parts(buffer))));
+  return llvm::Align(
+      std::max<std::size_t>(1, size_in_bytes(program_.buffers[buffer].dtype) / std::size_t(parts(buffer))));
 }
 
 Val Emitter::scalar_load(const Expr& expr) {
@@ -270,7 +274,8 @@ Val Emitter::scalar_load(const Expr& expr) {
   return {real, imaginary};
 }
 
-/// Nothing is stored to it after the function's start, so that reading it is reading the buffer as far as aliases are concerned.
+/// Nothing is stored to it after the function's start, so that reading it is reading the buffer as far as aliases are
+/// concerned.
 Value* Emitter::harmless() {
   if (harmless_) return harmless_;
   llvm::IRBuilder<>::InsertPointGuard guard(b);
@@ -298,7 +303,9 @@ Value* Emitter::every_second_lane(Value* lanes, int half) {
 std::optional<Val> Emitter::transposed_load(ExprId id) {
   const Expr& expr = kernel_[id];
   const auto lane = lane_address(expr.address);
-  if (mask_ || expr.predicate.valid() || !lane || lane->stride == SymDim() || lane->stride == SymDim(1) || parts(expr.buffer) != 1) return std::nullopt;
+  if (mask_ || expr.predicate.valid() || !lane || lane->stride == SymDim() || lane->stride == SymDim(1) ||
+      parts(expr.buffer) != 1)
+    return std::nullopt;
   std::map<std::int64_t, ExprId> neighbours;  // by how many elements behind this one
   for (std::uint32_t i = 0; i < kernel_.expressions.size(); ++i) {
     const Expr& other = kernel_.expressions[i];
@@ -370,8 +377,9 @@ Val Emitter::vector_load(const Expr& expr) {
     Value* address = b.CreateGEP(element, pointer(expr.buffer, lane->uniform), index_of(kernel_.vector_var));
     Value* mask = mask_;
     if (condition.valid()) {
-      // Where no lane is on the address may lie where no memory is mapped. A masked load may not fault there, but each such load
-      // costs the processor a microcode assist of hundreds of cycles: it gets an address that is always there.
+      // Where no lane is on the address may lie where no memory is mapped. A masked load may not fault there, but each
+      // such load costs the processor a microcode assist of hundreds of cycles: it gets an address that is always
+      // there.
       Value* any;
       if (is_vector(condition)) {
         Value* predicate = emit(condition).real;
@@ -387,10 +395,12 @@ Val Emitter::vector_load(const Expr& expr) {
     else
       loaded = b.CreateAlignedLoad(type, address, align);
     result = first_lane_where_inactive(loaded);
-  } else if (lane && lane->stride == SymDim(2) && !condition.valid() && lanes_ > 1 && (!mask_ || machine_.vector_bytes >= 64)) {
-    // Every second element, as a pooling or a slice reads: two vectors and a shuffle in place of a gather. The second vector ends at the last
-    // element that is wanted: what lies behind it may not be memory of the array's.
-    Value* address = b.CreateGEP(element, pointer(expr.buffer, lane->uniform), b.CreateMul(index_of(kernel_.vector_var), size(lane->stride)));
+  } else if (lane && lane->stride == SymDim(2) && !condition.valid() && lanes_ > 1 &&
+             (!mask_ || machine_.vector_bytes >= 64)) {
+    // Every second element, as a pooling or a slice reads: two vectors and a shuffle in place of a gather. The second
+    // vector ends at the last element that is wanted: what lies behind it may not be memory of the array's.
+    Value* address = b.CreateGEP(element, pointer(expr.buffer, lane->uniform),
+                                 b.CreateMul(index_of(kernel_.vector_var), size(lane->stride)));
     std::vector<int> wanted;
     for (int i = 0; i < lanes_; ++i) wanted.push_back(2 * i < lanes_ ? 2 * i : 2 * i + 1);
     Value* halves[2];
@@ -419,7 +429,8 @@ Val Emitter::vector_load(const Expr& expr) {
   } else {
     // Inactive lanes read at the first lane's address.
     Value* addresses = b.CreateGEP(element, buffer_pointer(expr.buffer), lane_addresses(expr.address));
-    Value* mask = predicate ? predicate : llvm::ConstantInt::getTrue(llvm::FixedVectorType::get(b.getInt1Ty(), unsigned(lanes_)));
+    Value* mask =
+        predicate ? predicate : llvm::ConstantInt::getTrue(llvm::FixedVectorType::get(b.getInt1Ty(), unsigned(lanes_)));
     loaded = b.CreateMaskedGather(type, addresses, align, mask, llvm::Constant::getNullValue(type));
     result = loaded;
   }

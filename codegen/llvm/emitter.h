@@ -1,5 +1,5 @@
-/// The state of one kernel's emission, shared by emit.cpp (function, statements, loops), emit_values.cpp (addresses, loads,
-/// expressions) and emit_accumulators.cpp (reductions). See emit.cpp for how scopes work.
+/// The state of one kernel's emission, shared by emit.cpp (function, statements, loops), emit_values.cpp (addresses,
+/// loads, expressions) and emit_accumulators.cpp (reductions). See emit.cpp for how scopes work.
 #pragma once
 
 #include <functional>
@@ -34,9 +34,15 @@ using loop::VarId;
 
 class Emitter {
  public:
-  Emitter(const Kernel& kernel, const LoweredProgram& program, const Machine& machine, bool float_conditions, llvm::Module& module)
-      : kernel_(kernel), program_(program), machine_(machine), module_(module), builder_(module.getContext()),
-        ops_(builder_, machine_), b(builder_) {
+  Emitter(const Kernel& kernel, const LoweredProgram& program, const Machine& machine, bool float_conditions,
+          llvm::Module& module)
+      : kernel_(kernel),
+        program_(program),
+        machine_(machine),
+        module_(module),
+        builder_(module.getContext()),
+        ops_(builder_, machine_),
+        b(builder_) {
     ops_.conditions = float_conditions;
     ops_.on_split = [this](BasicBlock* first, BasicBlock* second) {
       for (Scope& scope : scopes_)
@@ -118,7 +124,8 @@ class Emitter {
   /// Pointer to an element whose address doesn't change along the lanes.
   Value* pointer(int buffer, const Affine& address);
 
-  /// Splits an address into what is the same in all lanes and the stride along them; nullopt if lanes go their own ways.
+  /// Splits an address into what is the same in all lanes and the stride along them; nullopt if lanes go their own
+  /// ways.
   struct LaneAddress {
     Affine uniform;
     SymDim stride;
@@ -148,12 +155,14 @@ class Emitter {
 
   /// A vector of zeros in memory.
   Value* harmless();
-  /// The first (0) or second (1) half of the lanes, as they lie in memory with a gap of one between them: at every other place of a vector that
-  /// begins at the half's first lane, or one before it, so that the second vector ends with the last lane. Zeros between them.
+  /// The first (0) or second (1) half of the lanes, as they lie in memory with a gap of one between them: at every
+  /// other place of a vector that begins at the half's first lane, or one before it, so that the second vector ends
+  /// with the last lane. Zeros between them.
   Value* every_second_lane(Value* lanes, int half);
   Value* first_lane_where_inactive(Value* loaded);
   Val vector_load(const Expr& expr);
-  /// A load whose lanes are a stride apart, where as many loads of its neighbours are wanted as there are lanes: all of them.
+  /// A load whose lanes are a stride apart, where as many loads of its neighbours are wanted as there are lanes: all of
+  /// them.
   std::optional<Val> transposed_load(ExprId id);
 
   // ---- accumulators
@@ -167,7 +176,8 @@ class Emitter {
     std::vector<Value*> slots;       // by unrolled copy
     std::vector<Value*> indices;     // ArgMax, ArgMin
     DType index_dtype = DType::I64;  // of the indices
-    std::int64_t index_step = 0;     // the indices are those of the first lane of the first copy; the next lane's is so much larger
+    std::int64_t index_step =
+        0;  // the indices are those of the first lane of the first copy; the next lane's is so much larger
     Value *rest_slot = nullptr, *rest_index = nullptr;  // over_lanes: of elements taken one at a time
     Value* columns = nullptr;        // Shape::columns of them in memory; the slot is a place in there
     /// Sums of floats: see emit_sums.cpp.
@@ -195,7 +205,9 @@ class Emitter {
   Value* new_slot(llvm::Type* type);
   void initialise(int number, const std::vector<Statement>& following);
   llvm::Type* slot_type(const AccumulatorInfo& info);
-  Value* imaginary_slot(const AccumulatorInfo& info, Value* slot) { return b.CreateConstGEP1_32(ops_.wide(info.dtype), slot, 1); }
+  Value* imaginary_slot(const AccumulatorInfo& info, Value* slot) {
+    return b.CreateConstGEP1_32(ops_.wide(info.dtype), slot, 1);
+  }
   void store_slot(const AccumulatorInfo& info, Value* slot, Val value);
   Val load_slot(const AccumulatorInfo& info, Value* slot);
   void update(const Statement& statement);
@@ -257,12 +269,12 @@ class Emitter {
   // ---- loops
 
   /// for (i = begin; i + step <= end; i += step) body; returns the first i not done.
-  Value* counted_loop(VarId variable, Value* begin, Value* end, int step, bool partial_step, bool vector, std::uint64_t variables,
-                      llvm::function_ref<void(Value*)> emit_loop_body, const Blocks& blocks);
+  Value* counted_loop(VarId variable, Value* begin, Value* end, int step, bool partial_step, bool vector,
+                      std::uint64_t variables, llvm::function_ref<void(Value*)> emit_loop_body, const Blocks& blocks);
 
   void emit_loop(const Statement& statement);
-  /// A loop other than the vector loop, Shape::rows iterations at once where they only update reductions. `around` emits
-  /// what is between the loop and its body.
+  /// A loop other than the vector loop, Shape::rows iterations at once where they only update reductions. `around`
+  /// emits what is between the loop and its body.
   void emit_rows(const Statement& statement, Value* begin, Value* end,
                  llvm::function_ref<void(llvm::function_ref<void()>)> around);
   /// A scope without variables: a block before all loops that follow takes what is invariant in them.
@@ -271,14 +283,16 @@ class Emitter {
   /// `emit_inner` emits the body for one vector; `body` is what it does.
   void emit_vector_loop(VarId variable, Value* begin, Value* end, const std::vector<Statement>& body,
                         llvm::function_ref<void()> emit_inner);
-  /// Where a comparison of positions changes its value along the vector loop: the loop runs in pieces, and in each the comparison is
-  /// known. So a concatenation loads from one array at a time, and the inside of a padded one needs no masks.
+  /// Where a comparison of positions changes its value along the vector loop: the loop runs in pieces, and in each the
+  /// comparison is known. So a concatenation loads from one array at a time, and the inside of a padded one needs no
+  /// masks.
   struct Cut {
     Affine at;  // the first index behind it
     std::vector<std::pair<ExprId, bool>> facts;  // comparisons, with their value behind it
   };
   std::vector<Cut> find_cuts(VarId variable) const;
-  void emit_pieces(Value* begin, Value* end, const std::vector<Cut>& cuts, llvm::function_ref<void(Value*, Value*)> emit_piece);
+  void emit_pieces(Value* begin, Value* end, const std::vector<Cut>& cuts,
+                   llvm::function_ref<void(Value*, Value*)> emit_piece);
   /// What is known here of a condition.
   std::optional<bool> known(ExprId condition) const;
   /// The condition without the parts of a conjunction that are known to hold here; invalid if nothing is left.

@@ -1,6 +1,6 @@
-// ORC without a platform (no module of its own to compile), one dylib for each kernel so that its code can be freed. Vectors
-// are explicit already: the optimised tier runs mem2reg, early CSE and instcombine and the default code generator, the quick one
-// mem2reg and the fast code generator. Neither has loop passes.
+// ORC without a platform (no module of its own to compile), one dylib for each kernel so that its code can be freed.
+// Vectors are explicit already: the optimised tier runs mem2reg, early CSE and instcombine and the default code
+// generator, the quick one mem2reg and the fast code generator. Neither has loop passes.
 #include "codegen/llvm/jit.h"
 
 #include <map>
@@ -41,13 +41,15 @@ void initialise_llvm() {
     // LLVM's own handlers end the process. What is unwound through LLVM is not released; the piece is given up. Its
     // allocations by `new` and ours throw the same.
     llvm::install_bad_alloc_error_handler([](void*, const char*, bool) { throw std::bad_alloc(); });
-    llvm::install_fatal_error_handler([](void*, const char* reason, bool) { throw InternalError(std::string("LLVM: ") + reason); });
+    llvm::install_fatal_error_handler(
+        [](void*, const char* reason, bool) { throw InternalError(std::string("LLVM: ") + reason); });
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
     // Addresses are one base and one index already; the pass would take a sixth of the compile time for nothing.
     // This LLVM is ours alone (hidden symbols), so its options are too.
     auto& options = llvm::cl::getRegisteredOptions();
-    if (auto found = options.find("disable-lsr"); found != options.end()) found->second->addOccurrence(0, "disable-lsr", "true");
+    if (auto found = options.find("disable-lsr"); found != options.end())
+      found->second->addOccurrence(0, "disable-lsr", "true");
   });
 }
 
@@ -103,13 +105,14 @@ Machine describe(const llvm::TargetMachine& target) {
   return machine;
 }
 
-/// Machines that nobody uses: making one costs some tenths of a millisecond, and it serves one thread at a time. Each has a megabyte of tables
-/// of the processor, so they go when the compiler has nothing to do.
+/// Machines that nobody uses: making one costs some tenths of a millisecond, and it serves one thread at a time. Each
+/// has a megabyte of tables of the processor, so they go when the compiler has nothing to do.
 class MachinePool {
  public:
   class Lease {
    public:
-    Lease(MachinePool& pool, const std::string& cpu, Tier tier) : pool_(pool), key_(cpu, tier), machine_(pool.take(key_)) {}
+    Lease(MachinePool& pool, const std::string& cpu, Tier tier)
+        : pool_(pool), key_(cpu, tier), machine_(pool.take(key_)) {}
     ~Lease() {
       std::lock_guard lock(pool_.mutex_);
       pool_.free_[key_].push_back(std::move(machine_));
@@ -149,7 +152,8 @@ class MachinePool {
       }
     }
     auto builder = builder_for(key.first);
-    builder.setCodeGenOptLevel(key.second == Tier::Quick ? llvm::CodeGenOptLevel::None : llvm::CodeGenOptLevel::Default);
+    builder.setCodeGenOptLevel(key.second == Tier::Quick ? llvm::CodeGenOptLevel::None
+                                                         : llvm::CodeGenOptLevel::Default);
     return checked(builder.createTargetMachine(), "target machine");
   }
 
@@ -207,7 +211,8 @@ Session& session() {
                                                       llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
     checked(created->library->define(llvm::orc::absoluteSymbols(std::move(symbols))), "symbols");
     // A failed link is reported by `link`'s exception.
-    created->jit->getExecutionSession().setErrorReporter([](llvm::Error error) { llvm::consumeError(std::move(error)); });
+    created->jit->getExecutionSession().setErrorReporter(
+        [](llvm::Error error) { llvm::consumeError(std::move(error)); });
     return created;
   }();
   return *the_session;
@@ -300,7 +305,8 @@ std::shared_ptr<const Code> link(const std::string& object, const std::string& s
   auto& library = checked(shared.jit->createJITDylib("kernel" + std::to_string(number)), "dylib");
   auto code = std::make_shared<JitCode>(library, *shared.jit);
   library.addToLinkOrder(*shared.library);
-  checked(shared.jit->addObjectFile(library, llvm::MemoryBuffer::getMemBufferCopy(object, library.getName())), "object");
+  checked(shared.jit->addObjectFile(library, llvm::MemoryBuffer::getMemBufferCopy(object, library.getName())),
+          "object");
   code->address_ = checked(shared.jit->lookup(library, symbol), "lookup").toPtr<void*>();
   return code;
 }

@@ -20,7 +20,8 @@ constexpr int kPipelineVersion = 4;
 /// An empty module for the target. It lives in `context`.
 std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const Target& target);
 
-/// Passes and code generation. Both tiers give code that computes the same bits: no pass may change a floating-point result.
+/// Passes and code generation. Both tiers give code that computes the same bits: no pass may change a floating-point
+/// result.
 std::string generate(llvm::Module& module, const Target& target, Tier tier);
 
 /// The optimised module and its assembly, to read.

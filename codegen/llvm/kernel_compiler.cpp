@@ -1,4 +1,5 @@
-// CompiledKernel knows how to make its own optimised tier; the registry finds a live one by its key. Start at compile_kernels.
+// CompiledKernel knows how to make its own optimised tier; the registry finds a live one by its key. Start at
+// compile_kernels.
 #include "codegen/llvm/kernel_compiler.h"
 
 #include <atomic>
@@ -53,7 +54,8 @@ Emitted emit(const KernelSource& source, const Target& target, bool float_condit
 CacheKey key_of(const llvm::Module& module, const Target& target) {
   llvm::SmallString<0> text;
   llvm::raw_svector_ostream stream(text);
-  stream << "framejit " FRAMEJIT_VERSION " LLVM " LLVM_VERSION_STRING " pipeline " << kPipelineVersion << " for " << target.identity << '\n';
+  stream << "framejit " FRAMEJIT_VERSION " LLVM " LLVM_VERSION_STRING " pipeline " << kPipelineVersion << " for "
+         << target.identity << '\n';
   module.print(stream, nullptr);
   return llvm::BLAKE3::hash<32>(llvm::ArrayRef(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()));
 }
@@ -61,12 +63,16 @@ CacheKey key_of(const llvm::Module& module, const Target& target) {
 class CompiledKernel : public KernelCode, public std::enable_shared_from_this<CompiledKernel> {
  public:
   CompiledKernel(const CacheKey& key, KernelSource source, const Target& target, const CompileOptions& options)
-      : key_(key), source_(std::make_unique<const KernelSource>(std::move(source))), target_(target), options_(options) {}
+      : key_(key),
+        source_(std::make_unique<const KernelSource>(std::move(source))),
+        target_(target),
+        options_(options) {}
 
   /// The first code: from disk, or the tier the options and the kernel ask for.
   void start(Emitted emitted) {
     if (load()) return;
-    const Tier tier = options_.tier == TierChoice::Optimised || (options_.tier == TierChoice::Auto && source_->first_nanoseconds > kLongLaunch)
+    const Tier tier = options_.tier == TierChoice::Optimised ||
+                              (options_.tier == TierChoice::Auto && source_->first_nanoseconds > kLongLaunch)
                           ? Tier::Optimised
                           : Tier::Quick;
     make(*emitted.module, tier);
@@ -97,7 +103,8 @@ class CompiledKernel : public KernelCode, public std::enable_shared_from_this<Co
     }
     if (!entry) return false;
     const Tier tier = entry->tier == 0 ? Tier::Quick : Tier::Optimised;
-    if (options_.tier != TierChoice::Auto && (options_.tier == TierChoice::Optimised) != (tier == Tier::Optimised)) return false;
+    if (options_.tier != TierChoice::Auto && (options_.tier == TierChoice::Optimised) != (tier == Tier::Optimised))
+      return false;
     try {
       link_and_publish(tier, entry->object);
     } catch (const InternalError&) {
@@ -114,9 +121,10 @@ class CompiledKernel : public KernelCode, public std::enable_shared_from_this<Co
     ++(tier == Tier::Quick ? counts().quick : counts().optimised);
     if (!keeps_on_disk()) return;
     // Beside the program: a slow disk must not delay the call.
-    run_in_background([options = options_, key = key_, entry = DiskCache::Entry{std::uint32_t(tier), std::move(object)}] {
-      DiskCache::in(options.cache_folder).store(key, entry, std::uint64_t(options.cache_bytes));
-    });
+    run_in_background(
+        [options = options_, key = key_, entry = DiskCache::Entry{std::uint32_t(tier), std::move(object)}] {
+          DiskCache::in(options.cache_folder).store(key, entry, std::uint64_t(options.cache_bytes));
+        });
   }
 
   void link_and_publish(Tier tier, const std::string& object) {
@@ -130,7 +138,8 @@ class CompiledKernel : public KernelCode, public std::enable_shared_from_this<Co
       make(*emitted.module, Tier::Optimised);
     } catch (const std::exception& error) {
       // The quick code is right; this is a bug of ours all the same.
-      if (counts().failed++ == 0) std::fprintf(stderr, "framejit: the optimised code of a kernel could not be made: %s\n", error.what());
+      if (counts().failed++ == 0)
+        std::fprintf(stderr, "framejit: the optimised code of a kernel could not be made: %s\n", error.what());
     }
   }
 

@@ -1,9 +1,9 @@
-/// From loop kernels to machine code, by the shortest way there is: the same kernel compiled already in this process, then on
-/// disk, then the quick tier in the calling thread (several kernels on several threads). The optimised tier is made in the
-/// background once a kernel is used again.
+/// From loop kernels to machine code, by the shortest way there is: the same kernel compiled already in this process,
+/// then on disk, then the quick tier in the calling thread (several kernels on several threads). The optimised tier is
+/// made in the background once a kernel is used again.
 ///
-/// A kernel's identity is the hash of its LLVM IR, of the target with all features, and of framejit's and LLVM's versions:
-/// everything its machine code follows from, and nothing of the program around it.
+/// A kernel's identity is the hash of its LLVM IR, of the target with all features, and of framejit's and LLVM's
+/// versions: everything its machine code follows from, and nothing of the program around it.
 #pragma once
 
 #include <memory>

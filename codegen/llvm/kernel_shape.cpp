@@ -39,7 +39,8 @@ const std::vector<Statement>* vector_body(const Kernel& kernel, const std::vecto
   return nullptr;
 }
 
-/// What the updates of reductions compute in one step. A product that is contracted with its sum costs nothing of its own.
+/// What the updates of reductions compute in one step. A product that is contracted with its sum costs nothing of its
+/// own.
 int weight_of_updates(const Kernel& kernel) {
   std::vector<bool> used(kernel.expressions.size());
   int total = 0;
@@ -74,7 +75,8 @@ void mark_values(const std::vector<Statement>& body, std::vector<bool>& marked) 
   }
 }
 
-/// By expression: whether each lane has a value of its own, or stores one. What is the same for a whole row is computed once, of one number.
+/// By expression: whether each lane has a value of its own, or stores one. What is the same for a whole row is computed
+/// once, of one number.
 std::vector<bool> in_lanes(const Kernel& kernel) {
   const std::vector<Statement>* body = kernel.vector_is_parallel() ? &kernel.body : vector_body(kernel, kernel.body);
   // Reductions of the lanes' own: each lane is a row.
@@ -90,27 +92,32 @@ std::vector<bool> in_lanes(const Kernel& kernel) {
   return result;
 }
 
-/// Whether every loop only updates reductions of columns that lie next to each other, of at least so many bytes of rows together that no cache
-/// near the core holds them.
+/// Whether every loop only updates reductions of columns that lie next to each other, of at least so many bytes of rows
+/// together that no cache near the core holds them.
 bool reduces_large_columns(const Kernel& kernel) {
   constexpr std::int64_t kLargeBytes = 512 << 10, kWideRow = 2048;
   if (!kernel.vector_is_parallel()) return false;
   for (const loop::AccumulatorInfo& info : kernel.accumulators)
-    if (info.scan.valid() || info.contracts || info.dtype == DType::Bool || is_complex(info.dtype) || info.reduction == loop::Reduction::ArgMax || info.reduction == loop::Reduction::ArgMin) return false;
+    if (info.scan.valid() || info.contracts || info.dtype == DType::Bool || is_complex(info.dtype) ||
+        info.reduction == loop::Reduction::ArgMax || info.reduction == loop::Reduction::ArgMin)
+      return false;
   std::int64_t largest = 0;
   for (const Statement& statement : kernel.body) {
     if (statement.kind == StatementKind::Add || statement.kind == StatementKind::Put) return false;
     if (statement.kind != StatementKind::Loop) continue;
     const loop::Variable& rows = kernel.variables[statement.variable.index];
-    if (rows.chunk.valid() || !std::all_of(statement.body.begin(), statement.body.end(), [](const Statement& inner) { return inner.kind == StatementKind::Update; }))
+    if (rows.chunk.valid() || !std::all_of(statement.body.begin(), statement.body.end(),
+                                           [](const Statement& inner) { return inner.kind == StatementKind::Update; }))
       return false;
     for (const Expr& expr : kernel.expressions) {
       const auto stride = expr.kind == ExprKind::Load ? expr.address.coefficient(statement.variable) : std::nullopt;
       const auto lane = expr.kind == ExprKind::Load ? expr.address.coefficient(kernel.vector_var) : std::nullopt;
       if (!stride || !lane || !(*lane == SymDim(1))) continue;
-      const std::int64_t row_bytes = stride->is_constant() ? stride->value() * std::int64_t(size_in_bytes(expr.dtype)) : kWideRow;
+      const std::int64_t row_bytes =
+          stride->is_constant() ? stride->value() * std::int64_t(size_in_bytes(expr.dtype)) : kWideRow;
       const std::int64_t count = rows.extent.is_constant() ? rows.extent.value() : kLargeBytes / kWideRow;
-      if (row_bytes >= kWideRow && count >= 8 && count <= INT64_MAX / row_bytes) largest = std::max(largest, row_bytes * count);
+      if (row_bytes >= kWideRow && count >= 8 && count <= INT64_MAX / row_bytes)
+        largest = std::max(largest, row_bytes * count);
     }
   }
   return largest >= kLargeBytes;
@@ -172,7 +179,8 @@ Shape choose_shape(const Kernel& kernel, const Machine& machine) {
   if (loops_inside) {
     // Lanes are independent reductions: wide vectors serve as the unrolling.
     int wide = kernel.accumulators.empty() ? 1 : 4;
-    while (wide > 1 && (accumulators * wide > registers || weight_of_updates(kernel) * wide > 96 || (extent && *extent <= shape.lanes * wide / 2)))
+    while (wide > 1 && (accumulators * wide > registers || weight_of_updates(kernel) * wide > 96 ||
+                        (extent && *extent <= shape.lanes * wide / 2)))
       wide /= 2;
     shape.lanes *= wide;
     // A tree over the rows has a register for each of its levels.

@@ -10,8 +10,9 @@ struct Shape {
   int lanes = 1;
   int unroll = 1;
   int rest_lanes = 1;  // of the masked loop for what is left: no wider than a register where `lanes` are several
-  /// Lanes that are reductions of large columns: so many columns are reduced together, row by row, with their accumulators in memory. Memory
-  /// is then read along its rows; a few columns in registers would touch another page with every row. 0: in registers.
+  /// Lanes that are reductions of large columns: so many columns are reduced together, row by row, with their
+  /// accumulators in memory. Memory is then read along its rows; a few columns in registers would touch another page
+  /// with every row. 0: in registers.
   int columns = 0;
   /// Lanes that are reductions: so many rows are added up in a tree before the accumulator gets their sum.
   int rows = 1;

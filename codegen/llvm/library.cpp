@@ -53,9 +53,11 @@ Symbols make_symbols() {
 #define FJ_BINARY(name)                                                                                                \
   symbols.push_back({"fj_" #name "_f32", address(map2<float, [](float x, float y) { return std::name(x, y); }>)});     \
   symbols.push_back({"fj_" #name "_f64", address(map2<double, [](double x, double y) { return std::name(x, y); }>)});
-#define FJ_COMPLEX(name)                                                                                               \
-  symbols.push_back({"fj_" #name "_c64", address(map_complex1<float, [](std::complex<float> x) { return std::name(x); }>)}); \
-  symbols.push_back({"fj_" #name "_c128", address(map_complex1<double, [](std::complex<double> x) { return std::name(x); }>)});
+#define FJ_COMPLEX(name)                                                                                       \
+  symbols.push_back(                                                                                           \
+      {"fj_" #name "_c64", address(map_complex1<float, [](std::complex<float> x) { return std::name(x); }>)}); \
+  symbols.push_back(                                                                                           \
+      {"fj_" #name "_c128", address(map_complex1<double, [](std::complex<double> x) { return std::name(x); }>)});
   FJ_UNARY(exp) FJ_UNARY(exp2) FJ_UNARY(expm1) FJ_UNARY(log) FJ_UNARY(log2) FJ_UNARY(log10) FJ_UNARY(log1p)
   FJ_UNARY(sin) FJ_UNARY(cos) FJ_UNARY(tan) FJ_UNARY(asin) FJ_UNARY(acos) FJ_UNARY(atan)
   FJ_UNARY(sinh) FJ_UNARY(cosh) FJ_UNARY(tanh) FJ_UNARY(asinh) FJ_UNARY(acosh) FJ_UNARY(atanh) FJ_UNARY(erf)
@@ -89,7 +91,9 @@ Symbols make_symbols() {
 
 }  // namespace
 
-std::string library_symbol(const std::string& name, DType dtype) { return "fj_" + name + "_" + std::string(fj::name(dtype)); }
+std::string library_symbol(const std::string& name, DType dtype) {
+  return "fj_" + name + "_" + std::string(fj::name(dtype));
+}
 
 const Symbols& library_symbols() {
   static const Symbols symbols = make_symbols();

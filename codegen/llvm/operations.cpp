@@ -53,7 +53,9 @@ Value* Operations::integer(DType dtype, std::uint64_t bits) const {
   return llvm::ConstantInt::get(wide(dtype), llvm::APInt(64, bits).zextOrTrunc(width));
 }
 
-Value* Operations::splat(Value* scalar) const { return lanes == 1 ? scalar : b.CreateVectorSplat(unsigned(lanes), scalar); }
+Value* Operations::splat(Value* scalar) const {
+  return lanes == 1 ? scalar : b.CreateVectorSplat(unsigned(lanes), scalar);
+}
 
 Val Operations::constant(DType dtype, const Scalar& scalar) const {
   auto real = [&](double value) { return llvm::ConstantFP::get(wide(dtype), value); };
@@ -75,7 +77,9 @@ Val Operations::constant(DType dtype, const Scalar& scalar) const {
       scalar);
 }
 
-Value* Operations::call(ID id, llvm::ArrayRef<Value*> args) { return b.CreateIntrinsic(id, {args[0]->getType()}, args); }
+Value* Operations::call(ID id, llvm::ArrayRef<Value*> args) {
+  return b.CreateIntrinsic(id, {args[0]->getType()}, args);
+}
 
 // ---- half types
 
@@ -125,7 +129,8 @@ Value* Operations::float_to_brain(Value* value, bool copied) {
   Value* odd = b.CreateAnd(b.CreateLShr(bits, word(16)), word(1));
   Value* rounded = b.CreateLShr(b.CreateAdd(b.CreateAdd(bits, word(0x7fff)), odd), word(16));
   Value* nan = b.CreateFCmpUNO(value, value);
-  return b.CreateTrunc(b.CreateSelect(nan, copied ? b.CreateLShr(bits, word(16)) : word(0x7fc0), rounded), wide(b.getInt16Ty()));
+  return b.CreateTrunc(b.CreateSelect(nan, copied ? b.CreateLShr(bits, word(16)) : word(0x7fc0), rounded),
+                       wide(b.getInt16Ty()));
 }
 
 Value* Operations::from_memory(DType dtype, Value* value) {
@@ -133,8 +138,9 @@ Value* Operations::from_memory(DType dtype, Value* value) {
     case DType::Bool: return b.CreateICmpNE(value, llvm::ConstantInt::get(value->getType(), 0));
     case DType::F16: return half_to_float(value);
     case DType::BF16:
-      return b.CreateBitCast(b.CreateShl(b.CreateZExt(value, wide(b.getInt32Ty())), llvm::ConstantInt::get(wide(b.getInt32Ty()), 16)),
-                             wide(b.getFloatTy()));
+      return b.CreateBitCast(
+          b.CreateShl(b.CreateZExt(value, wide(b.getInt32Ty())), llvm::ConstantInt::get(wide(b.getInt32Ty()), 16)),
+          wide(b.getFloatTy()));
     default: return value;
   }
 }
@@ -182,14 +188,17 @@ Val Operations::cast(DType from, DType to, Val value) {
   }
   if (is_complex(from)) {
     const DType part = from == DType::C64 ? DType::F32 : DType::F64;
-    if (to == DType::Bool) return {b.CreateOr(cast(part, to, {value.real}).real, cast(part, to, {value.imaginary}).real)};
+    if (to == DType::Bool)
+      return {b.CreateOr(cast(part, to, {value.real}).real, cast(part, to, {value.imaginary}).real)};
     return cast(part, to, {value.real});
   }
   llvm::Type* type = wide(to);
   // NaN and what is out of range are invalid also where the optimiser finds that the number doesn't matter (`% 1`).
   const auto to_signed = [&](Value* number, llvm::Type* integers) {
     if (!conditions) return b.CreateFPToSI(number, integers);
-    return static_cast<Value*>(b.CreateConstrainedFPCast(llvm::Intrinsic::experimental_constrained_fptosi, number, integers, nullptr, "", nullptr, std::nullopt, llvm::fp::ebStrict));
+    return static_cast<Value*>(b.CreateConstrainedFPCast(llvm::Intrinsic::experimental_constrained_fptosi, number,
+                                                         integers, nullptr, "", nullptr, std::nullopt,
+                                                         llvm::fp::ebStrict));
   };
   if (to == DType::Bool) {
     // Of `sqrt(x) != 0` the optimiser makes `x != 0`, which raises nothing.
@@ -211,8 +220,8 @@ Val Operations::cast(DType from, DType to, Val value) {
     const bool is_signed = is_signed_integer(from);
     return {is_signed ? b.CreateSExtOrTrunc(x, type) : b.CreateZExtOrTrunc(x, type)};
   }
-  // Float to integer as x86's cvtt instructions do it: out of range gives the lowest value of the width converted to, which
-  // is 32 bits for the narrow types (then cut), 64 for u32.
+  // Float to integer as x86's cvtt instructions do it: out of range gives the lowest value of the width converted to,
+  // which is 32 bits for the narrow types (then cut), 64 for u32.
   if (to == DType::U64) {
     x = hidden(x);
     Value* limit = number(from, 9223372036854775808.0);
@@ -230,18 +239,21 @@ Val Operations::cast(DType from, DType to, Val value) {
 
 namespace {
 
-/// Whether an optimiser may come to know that the number has no place among integers: a constant that has none is near. Of `x * inf` it
-/// knows the class, through any intrinsic.
+/// Whether an optimiser may come to know that the number has no place among integers: a constant that has none is near.
+/// Of `x * inf` it knows the class, through any intrinsic.
 bool may_be_known(Value* x, int depth) {
   const llvm::APFloat* constant;
-  if (llvm::PatternMatch::match(x, llvm::PatternMatch::m_APFloat(constant))) return !constant->isFinite() || std::fabs(constant->convertToDouble()) >= std::ldexp(1.0, 31);
+  if (llvm::PatternMatch::match(x, llvm::PatternMatch::m_APFloat(constant)))
+    return !constant->isFinite() || std::fabs(constant->convertToDouble()) >= std::ldexp(1.0, 31);
   if (llvm::isa<llvm::Constant>(x)) return true;
   auto* instruction = llvm::dyn_cast<llvm::Instruction>(x);
   if (!instruction || depth == 0) return false;
   // What lies in the function's own memory, a sum say, the optimiser follows there.
-  if (auto* load = llvm::dyn_cast<llvm::LoadInst>(instruction)) return !load->isVolatile() && llvm::isa<llvm::AllocaInst>(load->getPointerOperand()->stripPointerCasts());
-  return std::any_of(instruction->op_begin(), instruction->op_end(),
-                     [&](const llvm::Use& use) { return use->getType()->isFPOrFPVectorTy() && may_be_known(use.get(), depth - 1); });
+  if (auto* load = llvm::dyn_cast<llvm::LoadInst>(instruction))
+    return !load->isVolatile() && llvm::isa<llvm::AllocaInst>(load->getPointerOperand()->stripPointerCasts());
+  return std::any_of(instruction->op_begin(), instruction->op_end(), [&](const llvm::Use& use) {
+    return use->getType()->isFPOrFPVectorTy() && may_be_known(use.get(), depth - 1);
+  });
 }
 
 }  // namespace
@@ -269,8 +281,10 @@ Val Operations::opaque(const Val& constant) {
 
 Value* Operations::compare(llvm::CmpInst::Predicate predicate, Value* x, Value* y) {
   if (!conditions) return b.CreateFCmp(predicate, x, y);
-  // No plain one of equality either: where the sign or the class of a result is known it is decided, and the result not computed.
-  return b.CreateConstrainedFPCmp(llvm::Intrinsic::experimental_constrained_fcmp, predicate, x, y, "", llvm::fp::ebStrict);
+  // No plain one of equality either: where the sign or the class of a result is known it is decided, and the result not
+  // computed.
+  return b.CreateConstrainedFPCmp(llvm::Intrinsic::experimental_constrained_fcmp, predicate, x, y, "",
+                                  llvm::fp::ebStrict);
 }
 
 Value* Operations::fence(Value* value) {
@@ -286,7 +300,8 @@ Val Operations::executed(const Val& value) {
     if (!part || !conditions || !type->isFPOrFPVectorTy()) return part;
     part = fence(part);
     if (type->isVectorTy()) return part;
-    // A choice between single numbers becomes a branch, and what one side alone needs moves there: unless something else uses it too.
+    // A choice between single numbers becomes a branch, and what one side alone needs moves there: unless something
+    // else uses it too.
     llvm::Type* bits = b.getIntNTy(unsigned(type->getPrimitiveSizeInBits()));
     auto* statement = llvm::InlineAsm::get(llvm::FunctionType::get(b.getVoidTy(), {bits}, false), "", "r", true);
     b.CreateCall(statement, {b.CreateBitCast(part, bits)});
@@ -311,7 +326,8 @@ void Operations::note_if_nan(const Val& value, bool or_infinite) {
     const unsigned width = type->getScalarSizeInBits();
     llvm::Type* bits = b.getIntNTy(width);
     if (type->isVectorTy()) bits = llvm::VectorType::getInteger(llvm::cast<llvm::VectorType>(type));
-    Value* magnitude = b.CreateAnd(b.CreateBitCast(part, bits), llvm::ConstantInt::get(bits, llvm::APInt::getSignedMaxValue(width)));
+    Value* magnitude =
+        b.CreateAnd(b.CreateBitCast(part, bits), llvm::ConstantInt::get(bits, llvm::APInt::getSignedMaxValue(width)));
     const llvm::APInt infinity = llvm::APFloat::getInf(type->getScalarType()->getFltSemantics()).bitcastToAPInt();
     llvm::Value* limit = llvm::ConstantInt::get(bits, infinity);
     report(or_infinite ? b.CreateICmpUGE(magnitude, limit) : b.CreateICmpUGT(magnitude, limit), kNotFinite);
@@ -380,7 +396,8 @@ Val Operations::library(const std::string& name, DType dtype, std::span<const Va
   types.push_back(b.getInt64Ty());
   const std::string symbol = library_symbol(name, computed);
   FJ_CHECK(is_library_symbol(symbol), "no library function " + symbol);
-  auto callee = function->getParent()->getOrInsertFunction(symbol, llvm::FunctionType::get(b.getVoidTy(), types, false));
+  auto callee =
+      function->getParent()->getOrInsertFunction(symbol, llvm::FunctionType::get(b.getVoidTy(), types, false));
   b.CreateCall(callee, pointers);
   Val value{b.CreateLoad(wide(scalar), result)};
   if (complex) value.imaginary = b.CreateLoad(wide(scalar), imaginary_part(result));

@@ -57,12 +57,14 @@ class Operations {
   Val apply(Op op, DType result, DType operand, std::span<const Val> args);
 
   llvm::Value* call(llvm::Intrinsic::ID id, llvm::ArrayRef<llvm::Value*> args);
-  llvm::Value* select(llvm::Value* condition, llvm::Value* a, llvm::Value* b_value) { return b.CreateSelect(condition, a, b_value); }
+  llvm::Value* select(llvm::Value* condition, llvm::Value* a, llvm::Value* b_value) {
+    return b.CreateSelect(condition, a, b_value);
+  }
   /// Of floats. Quiet if conditions are collected: comparing NaN is no invalid operation (the processor's
   /// ordered comparisons, and its minimum and maximum, say it is). What is compared is computed.
   llvm::Value* compare(llvm::CmpInst::Predicate predicate, llvm::Value* a, llvm::Value* b_value);
-  /// The value, and nothing can be concluded from how it was made if conditions are collected: what raises them is executed,
-  /// for all lanes, and not at compile time. Costs vectors no instruction.
+  /// The value, and nothing can be concluded from how it was made if conditions are collected: what raises them is
+  /// executed, for all lanes, and not at compile time. Costs vectors no instruction.
   Val executed(const Val& value);
   void report(llvm::Value* condition, std::uint32_t bits);
   /// Notes a NaN, or also an infinity, in the status if conditions are collected (kNotFinite).

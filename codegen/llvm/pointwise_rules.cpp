@@ -1,5 +1,5 @@
-// One function per rule of pointwise.def. A rule gets register values of the operand dtype and gives one of the result's.
-// Half types compute in float and round at the end (Operations::round_to).
+// One function per rule of pointwise.def. A rule gets register values of the operand dtype and gives one of the
+// result's. Half types compute in float and round at the end (Operations::round_to).
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -66,7 +66,8 @@ Val absolute(Operations& ops, DType, DType operand, Args args) {
   return {ops.select(negative, ops.b.CreateNeg(x), x)};
 }
 
-// NaN has the sign NaN; both zeros have the sign +0... of the operand: x itself where x is neither below nor above zero.
+// NaN has the sign NaN; both zeros have the sign +0... of the operand: x itself where x is neither below nor above
+// zero.
 Val sign(Operations& ops, DType, DType operand, Args args) {
   Value* x = args[0].real;
   if (is_complex(operand)) {
@@ -80,13 +81,15 @@ Val sign(Operations& ops, DType, DType operand, Args args) {
   if (is_float(operand)) {
     Value* zero = ops.number(operand, 0);
     Value* nan = ops.b.CreateFCmpUNO(x, x);
-    Value* result = ops.select(ops.compare(llvm::CmpInst::FCMP_OGT, x, zero), ops.number(operand, 1),
-                               ops.select(ops.compare(llvm::CmpInst::FCMP_OLT, x, zero), ops.number(operand, -1), zero));
+    Value* result =
+        ops.select(ops.compare(llvm::CmpInst::FCMP_OGT, x, zero), ops.number(operand, 1),
+                   ops.select(ops.compare(llvm::CmpInst::FCMP_OLT, x, zero), ops.number(operand, -1), zero));
     return {ops.select(nan, x, result)};
   }
   Value* zero = ops.integer(operand, 0);
   Value* positive = is_signed_integer(operand) ? ops.b.CreateICmpSGT(x, zero) : ops.b.CreateICmpNE(x, zero);
-  Value* negative = is_signed_integer(operand) ? ops.select(ops.b.CreateICmpSLT(x, zero), ops.integer(operand, ~0ull), zero) : zero;
+  Value* negative =
+      is_signed_integer(operand) ? ops.select(ops.b.CreateICmpSLT(x, zero), ops.integer(operand, ~0ull), zero) : zero;
   return {ops.select(positive, ops.integer(operand, 1), negative)};
 }
 
@@ -109,8 +112,10 @@ Val complex_divide(Operations& ops, DType operand, const Val& x, const Val& y) {
   Value* ratio = b.CreateFDiv(small, ops.select(both_zero, one, large));
   Value* scale = b.CreateFDiv(one, ops.select(both_zero, one, b.CreateFAdd(large, b.CreateFMul(small, ratio))));
   auto product = [&](Value* v) { return b.CreateFMul(v, ratio); };
-  Value* real = ops.select(by_real, b.CreateFAdd(x.real, product(x.imaginary)), b.CreateFAdd(product(x.real), x.imaginary));
-  Value* imaginary = ops.select(by_real, b.CreateFSub(x.imaginary, product(x.real)), b.CreateFSub(product(x.imaginary), x.real));
+  Value* real =
+      ops.select(by_real, b.CreateFAdd(x.real, product(x.imaginary)), b.CreateFAdd(product(x.real), x.imaginary));
+  Value* imaginary =
+      ops.select(by_real, b.CreateFSub(x.imaginary, product(x.real)), b.CreateFSub(product(x.imaginary), x.real));
   Value* divisor = ops.select(both_zero, absolute_c, one);
   return {ops.select(both_zero, b.CreateFDiv(x.real, divisor), b.CreateFMul(real, scale)),
           ops.select(both_zero, b.CreateFDiv(x.imaginary, divisor), b.CreateFMul(imaginary, scale))};
@@ -146,7 +151,8 @@ Val is_nan(Operations& ops, DType, DType operand, Args args) {
 
 Val is_inf(Operations& ops, DType, DType operand, Args args) {
   if (is_complex(operand))
-    return {ops.b.CreateOr(inf_part(ops, part(operand), args[0].real), inf_part(ops, part(operand), args[0].imaginary))};
+    return {
+        ops.b.CreateOr(inf_part(ops, part(operand), args[0].real), inf_part(ops, part(operand), args[0].imaginary))};
   if (!is_float(operand)) return {ops.integer(DType::Bool, 0)};
   return {inf_part(ops, operand, args[0].real)};
 }
@@ -246,7 +252,8 @@ std::pair<Value*, Value*> divmod_floats(Operations& ops, DType dtype, Value* x, 
   Value* fmod = ops.library("fmod", compute_dtype(dtype), args).real;
   Value* quotient = b.CreateFDiv(b.CreateFSub(x, fmod), y);
   Value* nonzero = b.CreateFCmpUNE(fmod, zero);
-  Value* differ = b.CreateXor(ops.compare(llvm::CmpInst::FCMP_OLT, y, zero), ops.compare(llvm::CmpInst::FCMP_OLT, fmod, zero));
+  Value* differ =
+      b.CreateXor(ops.compare(llvm::CmpInst::FCMP_OLT, y, zero), ops.compare(llvm::CmpInst::FCMP_OLT, fmod, zero));
   Value* crossed = b.CreateAnd(nonzero, differ);
   Value* remainder = ops.select(crossed, b.CreateFAdd(fmod, y), fmod);
   remainder = ops.select(nonzero, remainder, b.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, zero, y));
@@ -268,7 +275,9 @@ Val floor_divide(Operations& ops, DType, DType operand, Args args) {
   if (!is_signed_integer(operand)) return {division.quotient};
   // NumPy warns of the one quotient that wraps.
   Value* lowest = ops.integer(operand, 1ull << (size_in_bytes(operand) * 8 - 1));
-  ops.report(ops.b.CreateAnd(ops.b.CreateICmpEQ(args[0].real, lowest), ops.b.CreateICmpEQ(args[1].real, ops.integer(operand, ~0ull))), kFloatOverflow);
+  ops.report(ops.b.CreateAnd(ops.b.CreateICmpEQ(args[0].real, lowest),
+                             ops.b.CreateICmpEQ(args[1].real, ops.integer(operand, ~0ull))),
+             kFloatOverflow);
   Value* crossed = signs_differ(ops, operand, division);
   return {ops.select(crossed, ops.b.CreateSub(division.quotient, ops.integer(operand, 1)), division.quotient)};
 }
@@ -298,7 +307,8 @@ Val power(Operations& ops, DType, DType operand, Args args) {
   Value *base = args[0].real, *exponent = args[1].real;
   if (operand == DType::Bool) return {b.CreateOr(base, b.CreateNot(exponent))};
   Value *zero = ops.integer(operand, 0), *one = ops.integer(operand, 1);
-  // Bits of the exponent beyond these only matter to bases whose powers have long settled: 64 squarings cover all of them.
+  // Bits of the exponent beyond these only matter to bases whose powers have long settled: 64 squarings cover all of
+  // them.
   const int bits = int(size_in_bytes(operand)) * 8;
   Value *result = one, *factor = base;
   for (int bit = 0; bit < bits; ++bit) {
@@ -326,12 +336,14 @@ Val copy_sign(Operations& ops, DType, DType, Args args) {
 
 Value* strictly(Operations& ops, DType dtype, Value* a, Value* c, bool larger) {
   auto& b = ops.b;
-  if (is_float(dtype)) return larger ? ops.compare(llvm::CmpInst::FCMP_OGT, a, c) : ops.compare(llvm::CmpInst::FCMP_OLT, a, c);
+  if (is_float(dtype))
+    return larger ? ops.compare(llvm::CmpInst::FCMP_OGT, a, c) : ops.compare(llvm::CmpInst::FCMP_OLT, a, c);
   if (is_signed_integer(dtype)) return larger ? b.CreateICmpSGT(a, c) : b.CreateICmpSLT(a, c);
   return larger ? b.CreateICmpUGT(a, c) : b.CreateICmpULT(a, c);
 }
 
-// The second operand where it is better, else the first, also if equal: one machine instruction, which keeps a NaN of the first.
+// The second operand where it is better, else the first, also if equal: one machine instruction, which keeps a NaN of
+// the first.
 Val propagating(Operations& ops, DType dtype, Value* a, Value* c, bool larger) {
   Value* result = ops.select(strictly(ops, dtype, c, a, larger), c, a);
   if (is_float(dtype)) result = ops.select(nan_part(ops, c), c, result);
@@ -344,10 +356,18 @@ Val ignoring_nan(Operations& ops, DType dtype, Value* a, Value* c, bool larger) 
   return {result};
 }
 
-Val maximum(Operations& ops, DType, DType operand, Args args) { return propagating(ops, operand, args[0].real, args[1].real, true); }
-Val minimum(Operations& ops, DType, DType operand, Args args) { return propagating(ops, operand, args[0].real, args[1].real, false); }
-Val fmax(Operations& ops, DType, DType operand, Args args) { return ignoring_nan(ops, operand, args[0].real, args[1].real, true); }
-Val fmin(Operations& ops, DType, DType operand, Args args) { return ignoring_nan(ops, operand, args[0].real, args[1].real, false); }
+Val maximum(Operations& ops, DType, DType operand, Args args) {
+  return propagating(ops, operand, args[0].real, args[1].real, true);
+}
+Val minimum(Operations& ops, DType, DType operand, Args args) {
+  return propagating(ops, operand, args[0].real, args[1].real, false);
+}
+Val fmax(Operations& ops, DType, DType operand, Args args) {
+  return ignoring_nan(ops, operand, args[0].real, args[1].real, true);
+}
+Val fmin(Operations& ops, DType, DType operand, Args args) {
+  return ignoring_nan(ops, operand, args[0].real, args[1].real, false);
+}
 
 template <Op op>
 Val comparison(Operations& ops, DType, DType operand, Args args) {
@@ -403,8 +423,8 @@ Val shift_right(Operations& ops, DType, DType operand, Args args) {
   return {ops.select(fits, ops.b.CreateLShr(args[0].real, amount), ops.integer(operand, 0))};
 }
 
-// Eager computes both sides everywhere. Without fences the side is computed only where it is chosen (a masked instruction, a
-// branch), or what follows is computed of each side at compile time: 1 / where(c, 1, 0).
+// Eager computes both sides everywhere. Without fences the side is computed only where it is chosen (a masked
+// instruction, a branch), or what follows is computed of each side at compile time: 1 / where(c, 1, 0).
 Val where(Operations& ops, DType, DType, Args args) {
   const Val a = ops.executed(args[1]), b = ops.executed(args[2]);
   Val value{ops.select(args[0].real, a.real, b.real)};
@@ -416,7 +436,8 @@ Val where(Operations& ops, DType, DType, Args args) {
 bool is_special(const Val& constant) {
   auto special = [](Value* part) {
     const llvm::APFloat* number;
-    return part && llvm::PatternMatch::match(part, llvm::PatternMatch::m_APFloatAllowPoison(number)) && (number->isZero() || !number->isFinite());
+    return part && llvm::PatternMatch::match(part, llvm::PatternMatch::m_APFloatAllowPoison(number)) &&
+           (number->isZero() || !number->isFinite());
   };
   return special(constant.real) || special(constant.imaginary);
 }
@@ -424,8 +445,8 @@ bool is_special(const Val& constant) {
 }  // namespace
 
 Val Operations::apply(Op op, DType result, DType operand, std::span<const Val> args) {
-  // Of what is made with zeros, infinities and NaN the class is known (x / 0 is no number), and then what raises is not executed.
-  // Constants that are all the operands raise something: `simplify` folds the others.
+  // Of what is made with zeros, infinities and NaN the class is known (x / 0 is no number), and then what raises is not
+  // executed. Constants that are all the operands raise something: `simplify` folds the others.
   std::vector<Val> given(args.begin(), args.end());
   if (conditions && row(op).raises != Raises::Quiet) {
     auto is_constant = [](const Val& arg) { return llvm::isa<llvm::Constant>(arg.real); };

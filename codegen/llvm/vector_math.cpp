@@ -1,5 +1,6 @@
 // Polynomials and range reductions in single and double precision. `Floats` is arithmetic with short names; `Fit` holds
-// what differs between the precisions. Coefficients are the well-known minimax fits of these intervals (Cephes; Juffa for erf).
+// what differs between the precisions. Coefficients are the well-known minimax fits of these intervals (Cephes; Juffa
+// for erf).
 #include "codegen/llvm/vector_math.h"
 
 #include <cmath>
@@ -49,29 +50,35 @@ struct Floats {
     while (next != coefficients.end()) sum = fma(sum, x, c(*next++));
     return sum;
   }
-  Value* polynomial(Value* x, Coefficients in_single, Coefficients in_double) { return polynomial(x, single ? in_single : in_double); }
+  Value* polynomial(Value* x, Coefficients in_single, Coefficients in_double) {
+    return polynomial(x, single ? in_single : in_double);
+  }
   Value* bits(Value* x) { return b.CreateBitCast(x, ints); }
   Value* floats(Value* x) { return b.CreateBitCast(x, type); }
   Value* abs(Value* x) { return b.CreateIntrinsic(llvm::Intrinsic::fabs, {type}, {x}); }
-  Value* copysign(Value* magnitude, Value* sign) { return b.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, magnitude, sign); }
+  Value* copysign(Value* magnitude, Value* sign) {
+    return b.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, magnitude, sign);
+  }
   /// NaN stays: both comparisons are false.
   Value* clamp(Value* x, Value* low, Value* high) {
     Value* lower = select(less(x, low), low, x);
     return select(less(high, lower), high, lower);
   }
-  /// The nearest integer of a small product, by the addition's own rounding: as float, and as the last bits of an integer whose
-  /// first are of no use.
+  /// The nearest integer of a small product, by the addition's own rounding: as float, and as the last bits of an
+  /// integer whose first are of no use.
   std::pair<Value*, Value*> nearest(Value* x, Value* factor) {
     Value* magic = c(12582912.0, 6755399441055744.0);  // 1.5 * 2^mantissa
     Value* shifted = fma(x, factor, magic);
     return {sub(shifted, magic), bits(shifted)};
   }
-  /// x * 2^n for n of `nearest`. Rounded once where the result is denormal, n being at most twice the exponent's range; or `normal`: it is none.
+  /// x * 2^n for n of `nearest`. Rounded once where the result is denormal, n being at most twice the exponent's range;
+  /// or `normal`: it is none.
   Value* scale(Value* x, Value* n, Value* integer, bool normal) {
     if (ops.machine().avx512 && ops.lanes == (single ? 16 : 8)) {
       Value* rounding = b.getInt32(4);  // the current mode
-      return b.CreateIntrinsic(single ? llvm::Intrinsic::x86_avx512_mask_scalef_ps_512 : llvm::Intrinsic::x86_avx512_mask_scalef_pd_512, {},
-                               {x, n, llvm::Constant::getNullValue(type), single ? b.getInt16(0xffff) : b.getInt8(0xff), rounding});
+      return b.CreateIntrinsic(
+          single ? llvm::Intrinsic::x86_avx512_mask_scalef_ps_512 : llvm::Intrinsic::x86_avx512_mask_scalef_pd_512, {},
+          {x, n, llvm::Constant::getNullValue(type), single ? b.getInt16(0xffff) : b.getInt8(0xff), rounding});
     }
     // Shifted into the exponent, nothing is left of the bits in front of n, and of those of the half.
     Value* exponent = b.CreateShl(integer, i(mantissa()));
@@ -96,13 +103,13 @@ Value* sine(Operations& ops, Value* x, int quadrant) {
   r = f.fma(n, f.c(-7.54978995489188216e-8, -5.39030285815811905290e-15), r);
   Value* z = f.mul(r, r);
   Value* s = f.polynomial(z, {-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1},
-                          {1.58962301576546568060e-10, -2.50507477628578072866e-8, 2.75573136213857245213e-6, -1.98412698295895385996e-4,
-                           8.33333333332211858878e-3, -1.66666666666666307295e-1});
+                          {1.58962301576546568060e-10, -2.50507477628578072866e-8, 2.75573136213857245213e-6,
+                           -1.98412698295895385996e-4, 8.33333333332211858878e-3, -1.66666666666666307295e-1});
   s = f.fma(f.mul(s, z), r, r);
   if (quadrant == 0) s = f.copysign(s, r);  // -0 + (+0) is no -0
   Value* k = f.polynomial(z, {2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2},
-                          {-1.13585365213876817300e-11, 2.08757008419747316778e-9, -2.75573141792967388112e-7, 2.48015872888517045348e-5,
-                           -1.38888888888730564116e-3, 4.16666666666665929218e-2});
+                          {-1.13585365213876817300e-11, 2.08757008419747316778e-9, -2.75573141792967388112e-7,
+                           2.48015872888517045348e-5, -1.38888888888730564116e-3, 4.16666666666665929218e-2});
   k = f.fma(f.mul(k, z), z, f.fma(z, f.c(-0.5), f.c(1.0)));
   Value* turned = quadrant ? f.b.CreateAdd(integer, f.i(quadrant)) : integer;
   Value* odd = f.b.CreateICmpNE(f.b.CreateAnd(turned, f.i(1)), f.i(0));
@@ -116,7 +123,8 @@ Value* sine(Operations& ops, Value* x, int quadrant) {
   });
 }
 
-/// exp without special cases. `normal`: neither its result nor 2 to the integer next to x / ln 2 leaves the normal numbers.
+/// exp without special cases. `normal`: neither its result nor 2 to the integer next to x / ln 2 leaves the normal
+/// numbers.
 Value* plain_exp(Floats& f, Value* x, bool normal) {
   auto [n, integer] = f.nearest(x, f.c(1.44269504088896340736));
   // The high part of ln 2 has few bits: n * high is exact without FMA too.
@@ -125,10 +133,12 @@ Value* plain_exp(Floats& f, Value* x, bool normal) {
   Value* square = f.mul(r, r);
   Value* e;
   if (f.single) {
-    Value* p = f.polynomial(r, {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1});
+    Value* p = f.polynomial(
+        r, {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1});
     e = f.add(f.fma(p, square, r), f.c(1.0));
   } else {
-    Value* p = f.mul(r, f.polynomial(square, {1.26177193074810590878e-4, 3.02994407707441961300e-2, 9.99999999999999999910e-1}));
+    Value* p = f.mul(
+        r, f.polynomial(square, {1.26177193074810590878e-4, 3.02994407707441961300e-2, 9.99999999999999999910e-1}));
     Value* q = f.polynomial(square, {3.00198505138664455042e-6, 2.52448340349684104192e-3, 2.27265548208155028766e-1,
                                      2.00000000000000000009});
     Value* quotient = f.div(p, f.sub(q, p));
@@ -156,14 +166,14 @@ Value* plain_log(Floats& f, Value* x, Value* exponent_offset) {
   Value* z = f.mul(m, m);
   Value* y;
   if (f.single) {
-    Value* p = f.polynomial(m, {7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
-                                2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1});
+    Value* p = f.polynomial(m, {7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
+                                -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1});
     y = f.mul(f.mul(p, m), z);
   } else {
-    Value* p = f.polynomial(m, {1.01875663804580931796e-4, 4.97494994976747001425e-1, 4.70579119878881725854, 1.44989225341610930846e1,
-                                1.79368678507819816313e1, 7.70838733755885391666});
-    Value* q = f.polynomial(m, {1.0, 1.12873587189167450590e1, 4.52279145837532221105e1, 8.29875266912776603211e1, 7.11544750618563894466e1,
-                                2.31251620126765340583e1});
+    Value* p = f.polynomial(m, {1.01875663804580931796e-4, 4.97494994976747001425e-1, 4.70579119878881725854,
+                                1.44989225341610930846e1, 1.79368678507819816313e1, 7.70838733755885391666});
+    Value* q = f.polynomial(m, {1.0, 1.12873587189167450590e1, 4.52279145837532221105e1, 8.29875266912776603211e1,
+                                7.11544750618563894466e1, 2.31251620126765340583e1});
     y = f.mul(m, f.div(f.mul(z, p), q));
   }
   y = f.fma(e, f.c(-2.12194440e-4, -2.121944400546905827679e-4), y);
@@ -239,9 +249,11 @@ Value* inline_tanh(Operations& ops, Value* x) {
   Value* square = f.mul(bounded, bounded);
   Value* p;
   if (f.single) {
-    p = f.polynomial(square, {-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1});
+    p = f.polynomial(square,
+                     {-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1});
   } else {
-    Value* numerator = f.polynomial(square, {-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3});
+    Value* numerator =
+        f.polynomial(square, {-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3});
     Value* denominator =
         f.polynomial(square, {1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3});
     p = f.div(numerator, denominator);
@@ -267,7 +279,8 @@ Value* inline_erf(Operations& ops, Value* x) {
   r = f.fma(r, t, f.c(-1.28717512e-1));
   r = f.fma(r, t, f.b.CreateFNeg(t));
   Value* large = f.sub(f.c(1.0), plain_exp(f, r, true));
-  Value* q = f.polynomial(s, {-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1});
+  Value* q =
+      f.polynomial(s, {-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1});
   Value* small = f.fma(q, bounded, bounded);
   return f.copysign(f.select(f.less(f.c(0.921875), magnitude), large, small), x);  // of NaN both are NaN
 }

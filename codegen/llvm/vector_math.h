@@ -1,8 +1,8 @@
 /// Inlined vector mathematics: straight-line code over all lanes, so that it fuses with what is around it.
 ///
-/// Errors are maxima against the exact result in units in the last place; tests/codegen measures them. IEEE conditions come
-/// from the arithmetic itself: an overflow is computed by a product that overflows. Arguments the
-/// fast form can't take (a sine of 1e30, a power of a negative number) go to the library behind a branch over all lanes.
+/// Errors are maxima against the exact result in units in the last place; tests/codegen measures them. IEEE conditions
+/// come from the arithmetic itself: an overflow is computed by a product that overflows. Arguments the fast form can't
+/// take (a sine of 1e30, a power of a negative number) go to the library behind a branch over all lanes.
 #pragma once
 
 #include "codegen/llvm/operations.h"

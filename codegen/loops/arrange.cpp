@@ -23,7 +23,8 @@ struct Splitting {
   std::int64_t length = 0;  // of a chunk along the first reduced loop; 0: what gives `chunk` elements
 };
 constexpr Splitting kLaneSplitting{32, 32768};
-// A block takes a chunk. Of columns a thread takes a part of one, and it is columns times parts that have to fill the device.
+// A block takes a chunk. Of columns a thread takes a part of one, and it is columns times parts that have to fill the
+// device.
 constexpr Splitting kBlockSplitting{512, 4096};
 constexpr Splitting kColumnSplitting{65536, 0, 64};
 
@@ -63,9 +64,10 @@ void merge_variables(Kernel& kernel, Body& body, std::vector<std::uint32_t>& lis
   }
 }
 
-/// The loop for vector lanes: the one along which most memory is contiguous. What happens once a row only decides between
-/// loops that are equally good for what happens once an element.
-VarId choose_vector_variable(Kernel& kernel, Body& body, const std::vector<std::uint32_t>& candidates, LoopTarget target) {
+/// The loop for vector lanes: the one along which most memory is contiguous. What happens once a row only decides
+/// between loops that are equally good for what happens once an element.
+VarId choose_vector_variable(Kernel& kernel, Body& body, const std::vector<std::uint32_t>& candidates,
+                             LoopTarget target) {
   // What is read across goes through shared memory there, what is written across does not.
   const int store_weight = target == LoopTarget::Threads && body.reductions.empty() ? 16 : 2;
   auto in_row_only = [&](const Affine& address) {
@@ -86,8 +88,10 @@ VarId choose_vector_variable(Kernel& kernel, Body& body, const std::vector<std::
     for (const Expr& expr : kernel.expressions)
       if (expr.kind == ExprKind::Load) rate(expr.address, 1, in_row_only(expr.address) ? score.second : score.first);
     for (const auto& store : body.stores) rate(store.address, store_weight, score.first);
-    for (const auto& store : body.row_stores) rate(store.address, store_weight / 2, body.reductions.empty() ? score.first : score.second);
-    // Lanes that a short loop leaves empty cost what they would have saved: contiguous memory along it is worth nothing.
+    for (const auto& store : body.row_stores)
+      rate(store.address, store_weight / 2, body.reductions.empty() ? score.first : score.second);
+    // Lanes that a short loop leaves empty cost what they would have saved: contiguous memory along it is worth
+    // nothing.
     const auto extent = kernel.variables[candidate].extent.constant();
     if (extent && *extent < 8) score.first = std::min(score.first, 0) - 4;
     if (!best.valid() || score >= best_score) best = variable, best_score = score;
@@ -163,7 +167,8 @@ constexpr int kKeptCost = 8;
 /// each exponential once.
 class ScratchRows {
  public:
-  ScratchRows(Kernel& kernel, std::vector<Pass>& passes, const std::vector<std::uint32_t>& inner_loops, LoweredProgram& program)
+  ScratchRows(Kernel& kernel, std::vector<Pass>& passes, const std::vector<std::uint32_t>& inner_loops,
+              LoweredProgram& program)
       : kernel_(kernel), passes_(passes), program_(program) {
     SymDim stride = 1;
     for (std::size_t i = inner_loops.size(); i-- > 0;) {
@@ -199,7 +204,8 @@ class ScratchRows {
     for (std::size_t i = 0; i < count; ++i) {
       const Expr& expr = kernel_.expressions[i];
       cost_[i] = expression_cost(expr);
-      for (const auto& [variable, coefficient] : expr.address.terms) in_row_[i] = in_row_[i] || (inner_ >> variable.index & 1);
+      for (const auto& [variable, coefficient] : expr.address.terms)
+        in_row_[i] = in_row_[i] || (inner_ >> variable.index & 1);
       for (const auto& [dynamic, coefficient] : expr.address.dynamic) in_row_[i] = in_row_[i] || in_row_[dynamic.index];
       for (ExprId arg : expr.args) {
         cost_[i] = std::min(cost_[i] + cost_[arg.index], 1000);
@@ -211,7 +217,8 @@ class ScratchRows {
   ExprId rewrite(ExprId id, std::size_t pass, std::map<std::uint32_t, ExprId>& rewritten) {
     if (auto found = rewritten.find(id.index); found != rewritten.end()) return found->second;
     auto earlier = computed_.find(id.index);
-    if (earlier != computed_.end() && earlier->second.pass < pass && cost_[id.index] >= kKeptCost && in_row_[id.index]) {
+    if (earlier != computed_.end() && earlier->second.pass < pass && cost_[id.index] >= kKeptCost &&
+        in_row_[id.index]) {
       const ExprId loaded = keep(id, earlier->second);
       rewritten[id.index] = loaded;
       return loaded;
@@ -234,7 +241,8 @@ class ScratchRows {
       buffer.strides = {SymDim(1)};
       buffer.scratch_offset = kernel_.scratch_bytes;
       // A cache line between rows keeps them aligned well enough.
-      kernel_.scratch_bytes = kernel_.scratch_bytes + elements_ * SymDim(std::int64_t(size_in_bytes(dtype))) + SymDim(64);
+      kernel_.scratch_bytes =
+          kernel_.scratch_bytes + elements_ * SymDim(std::int64_t(size_in_bytes(dtype))) + SymDim(64);
       program_.buffers.push_back(buffer);
       place->second = int(program_.buffers.size() - 1);
       kept_.push_back({computed.pass, {place->second, position_, computed.expr}});
@@ -261,7 +269,8 @@ class ScratchRows {
 };
 
 /// Passes over the row, each with the reductions and stores that are ready, then what is stored once a row.
-std::vector<Statement> pass_statements(const Body& body, const std::vector<Pass>& passes, const std::vector<std::uint32_t>& inner_loops) {
+std::vector<Statement> pass_statements(const Body& body, const std::vector<Pass>& passes,
+                                       const std::vector<std::uint32_t>& inner_loops) {
   std::vector<Statement> result;
   for (const Pass& pass : passes) {
     std::vector<Statement> inner;
@@ -349,8 +358,8 @@ std::optional<VarId> gathered_along(const Kernel& kernel, const Body& body) {
   return std::nullopt;
 }
 
-/// Light work on a transposed operand computes a block of rows at once: what lanes would gather for each of them is then loaded
-/// along the rows and transposed in registers. Every copy costs code, so only where there is little of it.
+/// Light work on a transposed operand computes a block of rows at once: what lanes would gather for each of them is
+/// then loaded along the rows and transposed in registers. Every copy costs code, so only where there is little of it.
 constexpr int kTransposedInstructions = 8;
 
 std::vector<Jam> transposed_blocks(const Kernel& kernel, const Body& body) {
@@ -399,14 +408,17 @@ void build(Kernel kernel, Body body, LoweredProgram& program) {
   } else {
     std::vector<std::uint32_t> outer = body.rows;
     erase(outer, kernel.vector_var);
-    if (const auto blocked = gathered_along(kernel, body); blocked && body.reductions.empty() && kernel.accumulators.empty()) {
-      const SymDim blocks = quotient(kernel.variables[blocked->index].extent + SymDim(kGatherBlock - 1), SymDim(kGatherBlock), program);
+    if (const auto blocked = gathered_along(kernel, body);
+        blocked && body.reductions.empty() && kernel.accumulators.empty()) {
+      const SymDim blocks =
+          quotient(kernel.variables[blocked->index].extent + SymDim(kGatherBlock - 1), SymDim(kGatherBlock), program);
       const VarId block = kernel.add_variable("block", blocks);
       kernel.variables[blocked->index].chunk = block;
       kernel.variables[blocked->index].chunk_length = SymDim(kGatherBlock);
       std::replace(outer.begin(), outer.end(), blocked->index, block.index);
       for (std::uint32_t row : outer) kernel.parallel.push_back(VarId{row});
-      kernel.body = nest({kernel.vector_var.index, blocked->index}, pass_statements(body, assign_passes(kernel, body), {}));
+      kernel.body =
+          nest({kernel.vector_var.index, blocked->index}, pass_statements(body, assign_passes(kernel, body), {}));
       const std::vector<std::uint32_t> inner{kernel.vector_var.index};
       return finish(std::move(kernel), inner, kGatherBlock, program);
     }
@@ -434,7 +446,8 @@ SymDim quotient(const SymDim& dividend, const SymDim& divisor, LoweredProgram& p
 
 Splitting splitting(const Kernel& kernel, const Body& body, const LoweredProgram& program) {
   if (program.target == LoopTarget::Lanes) return kLaneSplitting;
-  return std::find(body.rows.begin(), body.rows.end(), kernel.vector_var.index) != body.rows.end() ? kColumnSplitting : kBlockSplitting;
+  return std::find(body.rows.begin(), body.rows.end(), kernel.vector_var.index) != body.rows.end() ? kColumnSplitting
+                                                                                                   : kBlockSplitting;
 }
 
 bool worth_splitting(const Kernel& kernel, const Body& body, const LoweredProgram& program) {
@@ -467,7 +480,8 @@ void split(Kernel kernel, Body body, LoweredProgram& program) {
   const SymDim extent = kernel.variables[first].extent;
   const Splitting limits = splitting(kernel, body, program);
   const SymDim whole(limits.length ? limits.length : limits.chunk);
-  const SymDim length = limits.length || inner == SymDim(1) ? whole : quotient(whole + inner, inner + SymDim(1), program);
+  const SymDim length =
+      limits.length || inner == SymDim(1) ? whole : quotient(whole + inner, inner + SymDim(1), program);
   const SymDim chunks = quotient(extent + length - SymDim(1), length, program);
 
   Kernel last;  // the combining kernel: rows keep their numbers
@@ -587,7 +601,8 @@ void arrange_scan(Kernel kernel, Body body, bool any_order, LoweredProgram& prog
   statements.push_back(accumulator_statement(StatementKind::Initialise, stage.accumulator));
   for (Statement& statement : nest({axis}, std::move(inner))) statements.push_back(std::move(statement));
 
-  // Vector lanes are independent scans, if there is a dimension for them inside the axis; else they scan together, if they may.
+  // Vector lanes are independent scans, if there is a dimension for them inside the axis; else they scan together, if
+  // they may.
   std::vector<std::uint32_t> outer = body.rows;
   if (outer.empty() || outer.back() < axis) {
     if (any_order) kernel.vector_var = VarId{axis};
@@ -604,7 +619,8 @@ void arrange_scan(Kernel kernel, Body body, bool any_order, LoweredProgram& prog
   finish(std::move(kernel), variables, 1, program);
 }
 
-void arrange_scatter(Kernel kernel, Body body, StatementKind kind, Body::Store store, ExprId predicate, LoweredProgram& program) {
+void arrange_scatter(Kernel kernel, Body body, StatementKind kind, Body::Store store, ExprId predicate,
+                     LoweredProgram& program) {
   Statement write{kind};
   write.buffer = store.buffer;
   write.address = store.address;

@@ -27,13 +27,15 @@ struct Body {
 
 /// Each adds its kernels and steps to the program.
 void arrange(loop::Kernel kernel, Body body, LoweredProgram& program);
-/// Along the only reduced variable, storing after every step; one after the other unless steps may be combined in `any_order`.
+/// Along the only reduced variable, storing after every step; one after the other unless steps may be combined in
+/// `any_order`.
 void arrange_scan(loop::Kernel kernel, Body body, bool any_order, LoweredProgram& program);
 /// buffer[address] += value (Add) or = value (Put), repeated addresses in order: the reduced variables are serial.
-void arrange_scatter(loop::Kernel kernel, Body body, loop::StatementKind kind, Body::Store store, loop::ExprId predicate, LoweredProgram& program);
+void arrange_scatter(loop::Kernel kernel, Body body, loop::StatementKind kind, Body::Store store,
+                     loop::ExprId predicate, LoweredProgram& program);
 
-/// The condition under which the buffer has elements, where the loops the address depends on don't say so: what is the same in all steps
-/// of a loop is loaded before it, and the loop may have none. Invalid: always.
+/// The condition under which the buffer has elements, where the loops the address depends on don't say so: what is the
+/// same in all steps of a loop is loaded before it, and the loop may have none. Invalid: always.
 loop::ExprId has_elements(loop::Kernel& kernel, const LoweredProgram& program, int buffer, const loop::Affine& address);
 
 /// target = source, of the same shape.

@@ -29,12 +29,16 @@ std::vector<std::pair<Key, SymDim>> merge(const std::vector<std::pair<Key, SymDi
   return sum;
 }
 
-std::size_t combine(std::size_t seed, std::size_t value) { return seed ^ (value + 0x9e3779b97f4a7c15 + (seed << 6) + (seed >> 2)); }
+std::size_t combine(std::size_t seed, std::size_t value) {
+  return seed ^ (value + 0x9e3779b97f4a7c15 + (seed << 6) + (seed >> 2));
+}
 
 std::size_t hash(const Affine& affine) {
   std::size_t seed = affine.constant.hash();
-  for (const auto& [variable, coefficient] : affine.terms) seed = combine(combine(seed, variable.index), coefficient.hash());
-  for (const auto& [expression, coefficient] : affine.dynamic) seed = combine(combine(seed, expression.index), coefficient.hash());
+  for (const auto& [variable, coefficient] : affine.terms)
+    seed = combine(combine(seed, variable.index), coefficient.hash());
+  for (const auto& [expression, coefficient] : affine.dynamic)
+    seed = combine(combine(seed, expression.index), coefficient.hash());
   return seed;
 }
 
@@ -65,9 +69,9 @@ std::size_t hash(const Scalar& scalar) {
 bool same_scalar(const Scalar& a, const Scalar& b) { return a.index() == b.index() && hash(a) == hash(b); }
 
 bool same(const Expr& a, const Expr& b) {
-  return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.operand_dtype == b.operand_dtype && a.args == b.args &&
-         a.buffer == b.buffer && a.predicate == b.predicate && a.accumulator == b.accumulator && a.address == b.address &&
-         same_scalar(a.scalar, b.scalar);
+  return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.operand_dtype == b.operand_dtype &&
+         a.args == b.args && a.buffer == b.buffer && a.predicate == b.predicate && a.accumulator == b.accumulator &&
+         a.address == b.address && same_scalar(a.scalar, b.scalar);
 }
 
 std::size_t hash(const Expr& expr) {
@@ -104,7 +108,8 @@ bool same_loops(const Kernel& a, const Kernel& b) {
   const auto left_to_launch = [](const Kernel& kernel, std::size_t variable) {
     return kernel.vector_is_parallel() && kernel.vector_var.index == variable;
   };
-  if (a.variables.size() != b.variables.size() || a.parallel != b.parallel || a.vector_var != b.vector_var) return false;
+  if (a.variables.size() != b.variables.size() || a.parallel != b.parallel || a.vector_var != b.vector_var)
+    return false;
   for (std::size_t v = 0; v < a.variables.size(); ++v) {
     const Variable &left = a.variables[v], &right = b.variables[v];
     if (left.chunk != right.chunk || !(left.chunk_length == right.chunk_length)) return false;
@@ -151,7 +156,8 @@ void print(const Kernel& kernel, const std::vector<Statement>& body, int depth, 
 }  // namespace
 
 std::optional<VarId> Affine::variable() const {
-  if (terms.size() == 1 && dynamic.empty() && constant == SymDim() && terms[0].second == SymDim(1)) return terms[0].first;
+  if (terms.size() == 1 && dynamic.empty() && constant == SymDim() && terms[0].second == SymDim(1))
+    return terms[0].first;
   return std::nullopt;
 }
 
@@ -208,10 +214,13 @@ VarId Kernel::add_variable(std::string name, SymDim extent) {
 
 bool same_work(const Kernel& a, const Kernel& b) {
   const auto same_accumulator = [](const AccumulatorInfo& left, const AccumulatorInfo& right) {
-    return left.reduction == right.reduction && left.dtype == right.dtype && left.scan == right.scan && left.contracts == right.contracts;
+    return left.reduction == right.reduction && left.dtype == right.dtype && left.scan == right.scan &&
+           left.contracts == right.contracts;
   };
-  return same_loops(a, b) && std::equal(a.expressions.begin(), a.expressions.end(), b.expressions.begin(), b.expressions.end(), same) &&
-         std::equal(a.accumulators.begin(), a.accumulators.end(), b.accumulators.begin(), b.accumulators.end(), same_accumulator) &&
+  return same_loops(a, b) &&
+         std::equal(a.expressions.begin(), a.expressions.end(), b.expressions.begin(), b.expressions.end(), same) &&
+         std::equal(a.accumulators.begin(), a.accumulators.end(), b.accumulators.begin(), b.accumulators.end(),
+                    same_accumulator) &&
          a.scratch_bytes == b.scratch_bytes && same_body(a.body, b.body);
 }
 

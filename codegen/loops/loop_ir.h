@@ -67,7 +67,8 @@ enum class ExprKind : std::uint8_t {
   Load,         // buffer[address], where predicate holds; else an arbitrary value
   Accumulator,  // the final value of an accumulator
   Pointwise,    // op over args, all of the dtype of the node
-  CheckedIndex, // args[0] as an index into a dimension of size address.constant: negative values wrap, out of range: status
+  CheckedIndex, // args[0] as an index into a dimension of size address.constant: negative values wrap, out of range:
+                // status
 };
 
 struct Expr {
@@ -84,8 +85,8 @@ struct Expr {
   bool operator==(const Expr&) const = default;
 };
 
-/// Each expression that `expr` reads: its arguments, what its address is computed from, its predicate. They come before it in the
-/// kernel.
+/// Each expression that `expr` reads: its arguments, what its address is computed from, its predicate. They come before
+/// it in the kernel.
 template <class Visit>
 void for_each_operand(const Expr& expr, Visit visit) {
   for (ExprId arg : expr.args) visit(arg);
@@ -123,14 +124,17 @@ struct AccumulatorInfo {
 /// Check: `value` is computed for what it reports only.
 enum class StatementKind : std::uint8_t { Loop, Initialise, Update, Store, Add, Put, Check };
 
-inline bool is_store(StatementKind kind) { return kind == StatementKind::Store || kind == StatementKind::Add || kind == StatementKind::Put; }
+inline bool is_store(StatementKind kind) {
+  return kind == StatementKind::Store || kind == StatementKind::Add || kind == StatementKind::Put;
+}
 
 struct Statement {
   StatementKind kind;
   VarId variable;               // Loop
   std::vector<Statement> body;  // Loop
   int accumulator = -1;         // Initialise, Update
-  int buffer = -1;              // Store, Add (read-modify-write), Put (of what lies at one place the last counts): loops of both are serial
+  int buffer =
+      -1;  // Store, Add (read-modify-write), Put (of what lies at one place the last counts): loops of both are serial
   Affine address;               // Store, Add, Put; Update of ArgMax/ArgMin: the index
   ExprId value;                 // Update, Store, Add, Put, Check
   ExprId predicate;             // Add, Put: optional
@@ -171,8 +175,8 @@ struct Kernel {
   std::unordered_multimap<std::size_t, std::uint32_t> index_;
 };
 
-/// Both do the same work, whatever they are called: code of one is code of the other. The extent of a vector loop that is the only
-/// parallel one is left out: a launch tells how far it runs.
+/// Both do the same work, whatever they are called: code of one is code of the other. The extent of a vector loop that
+/// is the only parallel one is left out: a launch tells how far it runs.
 bool same_work(const Kernel& a, const Kernel& b);
 /// Equal for kernels that do the same work.
 std::size_t work_hash(const Kernel& kernel);

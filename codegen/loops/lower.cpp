@@ -1,5 +1,5 @@
-// Lowering of groups to loop kernels. `GroupLowering::value` turns a graph value at an index into an expression, looking
-// through everything that has no memory; `GroupLowering::run` then arranges the group's stores and reductions
+// Lowering of groups to loop kernels. `GroupLowering::value` turns a graph value at an index into an expression,
+// looking through everything that has no memory; `GroupLowering::run` then arranges the group's stores and reductions
 // in loops: which dimensions merge, which one runs over vector lanes, which pass over a row computes what.
 #include "codegen/loops/lower.h"
 
@@ -43,7 +43,12 @@ struct Memory {
 class GroupLowering {
  public:
   GroupLowering(const Graph& graph, const Schedule& schedule, int group, const Memory& memory, LoweredProgram& program)
-      : graph_(graph), schedule_(schedule), number_(group), group_(schedule.groups[group]), memory_(memory), program_(program) {
+      : graph_(graph),
+        schedule_(schedule),
+        number_(group),
+        group_(schedule.groups[group]),
+        memory_(memory),
+        program_(program) {
     for (std::size_t d = 0; d < group_.extents.size(); ++d)
       kernel_.add_variable("i" + std::to_string(d), group_.extents[d]);
   }
@@ -108,7 +113,9 @@ class GroupLowering {
   ExprId negate(ExprId condition) { return pointwise(Op::logical_not, DType::Bool, DType::Bool, {condition}); }
 
   /// 0 <= at < size. Halves that hold by construction cost nothing.
-  ExprId in_range(const Affine& at, const SymDim& size) { return both(compare(Op::ge, at, {}), compare(Op::lt, at, Affine(size))); }
+  ExprId in_range(const Affine& at, const SymDim& size) {
+    return both(compare(Op::ge, at, {}), compare(Op::lt, at, Affine(size)));
+  }
 
   ExprId load(int buffer, const Affine& address, DType type, ExprId predicate) {
     Expr expr;
@@ -127,7 +134,8 @@ class GroupLowering {
     return address;
   }
 
-  /// Whether every condition of `wanted` is one of `predicate`. Conjunctions share their parts: each pair is asked once.
+  /// Whether every condition of `wanted` is one of `predicate`. Conjunctions share their parts: each pair is asked
+  /// once.
   bool implies(ExprId predicate, ExprId wanted) {
     if (predicate == wanted || !wanted.valid()) return true;
     if (!predicate.valid()) return false;
@@ -135,7 +143,8 @@ class GroupLowering {
     if (const auto found = implied_.find(key); found != implied_.end()) return found->second;
     const auto parts = [&](ExprId expr) {
       const Expr& condition = kernel_[expr];
-      return condition.kind == ExprKind::Pointwise && condition.op == Op::bit_and ? condition.args : std::vector<ExprId>{};
+      return condition.kind == ExprKind::Pointwise && condition.op == Op::bit_and ? condition.args
+                                                                                  : std::vector<ExprId>{};
     };
     bool result = false;
     if (const auto wanted_parts = parts(wanted); !wanted_parts.empty())
@@ -145,9 +154,10 @@ class GroupLowering {
     return implied_[key] = result;
   }
 
-  /// The value at an index, where the predicate holds. What is asked for a second time under another condition is computed wherever
-  /// the index lies in the value, which every condition includes: a chain of concatenations or of updates of slices, each of which
-  /// reads what is before it under conditions of its own, costs two expressions a link and not two to the power of its length.
+  /// The value at an index, where the predicate holds. What is asked for a second time under another condition is
+  /// computed wherever the index lies in the value, which every condition includes: a chain of concatenations or of
+  /// updates of slices, each of which reads what is before it under conditions of its own, costs two expressions a link
+  /// and not two to the power of its length.
   ExprId value(ValueId id, const Index& index, ExprId predicate) {
     auto& entries = memo_[id.index];
     Budget::spend(1 + entries.size());
@@ -165,7 +175,8 @@ class GroupLowering {
   }
 
   bool is_load(ValueId id) const {
-    return schedule_.node_of[id.index] < 0 || (schedule_.in_memory[id.index] && schedule_.producer[id.index] != number_);
+    return schedule_.node_of[id.index] < 0 ||
+           (schedule_.in_memory[id.index] && schedule_.producer[id.index] != number_);
   }
 
   /// Where the index lies in the value; halves that hold by construction are left out.
@@ -219,7 +230,9 @@ class GroupLowering {
     return pointwise(node.op, dtype(id), dtype(node.operands.back()), std::move(args));
   }
 
-  ExprId select(DType type, ExprId condition, ExprId a, ExprId b) { return pointwise(Op::where, type, type, {condition, a, b}); }
+  ExprId select(DType type, ExprId condition, ExprId a, ExprId b) {
+    return pointwise(Op::where, type, type, {condition, a, b});
+  }
 
   ExprId pad(const Node& node, const Index& index, ExprId predicate) {
     const auto& low = node.attrs.get<Dims>("low");
@@ -275,10 +288,11 @@ class GroupLowering {
       }
       inside = both(inside, in_range(mapped[d], update[d]));
     }
-    // Where others read the base at this index it is computed once for all: of a chain of updates (`y[i:i + 2] += 1` for each i) every
-    // condition would otherwise double what is computed before.
+    // Where others read the base at this index it is computed once for all: of a chain of updates (`y[i:i + 2] += 1`
+    // for each i) every condition would otherwise double what is computed before.
     ExprId kept;
-    if (inside.valid() && schedule_.read_again[node.operands[0].index]) kept = value(node.operands[0], index, predicate);
+    if (inside.valid() && schedule_.read_again[node.operands[0].index])
+      kept = value(node.operands[0], index, predicate);
     const ExprId updated = value(node.operands[1], mapped, both(predicate, inside));
     if (!inside.valid()) return updated;
     if (!kept.valid()) kept = value(node.operands[0], index, both(predicate, negate(inside)));
@@ -299,21 +313,26 @@ class GroupLowering {
     return Affine(kernel_.add(std::move(expr)));
   }
 
-  /// The index is checked where it is computed, which a stride of 0 (of an empty or repeated axis) would leave out of the address.
+  /// The index is checked where it is computed, which a stride of 0 (of an empty or repeated axis) would leave out of
+  /// the address.
   ExprId with_checks(const Affine& address, const Affine& checked, ExprId in_bounds) {
     const ExprId index = checked.dynamic[0].first;
-    const bool computed = std::any_of(address.dynamic.begin(), address.dynamic.end(), [&](const auto& term) { return term.first == index; });
+    const bool computed = std::any_of(address.dynamic.begin(), address.dynamic.end(),
+                                      [&](const auto& term) { return term.first == index; });
     return computed ? in_bounds : both(in_bounds, pointwise(Op::ge, DType::Bool, DType::I64, {index, position({})}));
   }
 
-  /// Where an element of what the indices (the node's operands from `first` on) pick of the node's first operand lies in `buffer`.
-  Affine picked(const Node& node, std::size_t first, int buffer, const Index& index, ExprId predicate, ExprId& in_bounds, ExprId checked = {}) {
+  /// Where an element of what the indices (the node's operands from `first` on) pick of the node's first operand lies
+  /// in `buffer`.
+  Affine picked(const Node& node, std::size_t first, int buffer, const Index& index, ExprId predicate,
+                ExprId& in_bounds, ExprId checked = {}) {
     const auto axis = std::size_t(node.attrs.get<std::int64_t>("axis"));
     const std::size_t rank = shape(node.operands[first]).size();
     const Index at(index.begin() + axis, index.begin() + axis + rank);
     Index mapped(index.begin(), index.begin() + axis);
     for (std::size_t i = first; i < node.operands.size(); ++i)
-      mapped.push_back(checked_index(value(node.operands[i], at, predicate), shape(node.operands[0])[mapped.size()], both(predicate, checked), in_bounds));
+      mapped.push_back(checked_index(value(node.operands[i], at, predicate), shape(node.operands[0])[mapped.size()],
+                                     both(predicate, checked), in_bounds));
     const std::size_t end = mapped.size();
     mapped.insert(mapped.end(), index.begin() + axis + rank, index.end());
     const Affine address = address_in(buffer, mapped);
@@ -365,7 +384,8 @@ class GroupLowering {
     return is_half(dtype(operand)) ? pointwise(Op::cast, DType::F32, dtype(operand), {expr}) : expr;
   }
 
-  /// What a matrix product sums over the last variable of the space: a[.., m, k] * b[.., k, n]. Of booleans, any(a and b).
+  /// What a matrix product sums over the last variable of the space: a[.., m, k] * b[.., k, n]. Of booleans, any(a and
+  /// b).
   Body::Stage product_stage(const Node& node) {
     const Index all = identity(group_.order);
     Index left(all.begin(), all.end() - 3), right = left;
@@ -388,7 +408,8 @@ class GroupLowering {
   }
 
   int target(ValueId stored) const {
-    return schedule_.copied_input[stored.index] ? memory_.contiguous_buffer[stored.index] : memory_.buffer[stored.index];
+    return schedule_.copied_input[stored.index] ? memory_.contiguous_buffer[stored.index]
+                                                : memory_.buffer[stored.index];
   }
 
   void lower_loops() {
@@ -429,16 +450,19 @@ class GroupLowering {
     Body parts = body();
     const Reduction reduction = reduction_of(node.op);
     const int accumulator = int(kernel_.accumulators.size());
-    kernel_.accumulators.push_back({reduction, dtype(result), VarId{parts.reductions[0]}});  // every step is rounded, half types too
+    kernel_.accumulators.push_back(
+        {reduction, dtype(result), VarId{parts.reductions[0]}});  // every step is rounded, half types too
     parts.stages.push_back({accumulator, value(operand, index, {}), {}});
     stages_[result.index] = read_accumulator(accumulator, dtype(result));
     const int buffer = memory_.buffer[stored.index];
     parts.stores.push_back({buffer, address_in(buffer, index), value(stored, index, {})});
-    // Another order of additions may overflow where theirs doesn't, and cancel where theirs does. Sums in float64 of what was narrower
-    // don't overflow, and once they are narrow again the order shows as one rounding of a sum that is better than the library's.
-    const bool widened = schedule_.node_of[operand.index] >= 0 && node_of(operand).op == Op::cast && narrow_float(dtype(node_of(operand).operands[0]));
-    const bool any_order = !is_float(dtype(result)) ||
-                           (reduction == Reduction::Sum && dtype(result) == DType::F64 && widened && narrow_float(dtype(stored)));
+    // Another order of additions may overflow where theirs doesn't, and cancel where theirs does. Sums in float64 of
+    // what was narrower don't overflow, and once they are narrow again the order shows as one rounding of a sum that is
+    // better than the library's.
+    const bool widened = schedule_.node_of[operand.index] >= 0 && node_of(operand).op == Op::cast &&
+                         narrow_float(dtype(node_of(operand).operands[0]));
+    const bool any_order = !is_float(dtype(result)) || (reduction == Reduction::Sum && dtype(result) == DType::F64 &&
+                                                        widened && narrow_float(dtype(stored)));
     arrange_scan(std::move(kernel_), std::move(parts), any_order, program_);
   }
 
@@ -455,7 +479,8 @@ class GroupLowering {
     ExprId some;
     for (const SymDim& size : shape(node.operands[1]))
       if (!size.is_constant() || size.value() == 0)
-        some = both(some, pointwise(Op::gt, DType::Bool, DType::I64, {position(Affine(size)), position(Affine(SymDim()))}));
+        some = both(some,
+                    pointwise(Op::gt, DType::Bool, DType::I64, {position(Affine(size)), position(Affine(SymDim()))}));
     const Affine address = picked(node, 2, buffer, all, {}, in_bounds, some);
     const ExprId update = value(node.operands[1], all, {});
     const StatementKind kind = node.op == Op::scatter ? StatementKind::Put : StatementKind::Add;
@@ -482,7 +507,8 @@ class GroupLowering {
 
 class ProgramLowering {
  public:
-  ProgramLowering(const Graph& graph, const Schedule& schedule, LoopTarget target) : graph_(graph), schedule_(schedule) {
+  ProgramLowering(const Graph& graph, const Schedule& schedule, LoopTarget target)
+      : graph_(graph), schedule_(schedule) {
     program_.target = target;
   }
 
@@ -491,12 +517,14 @@ class ProgramLowering {
     memory_.buffer.assign(graph_.value_count(), -1);
     for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
       const Input& input = graph_.inputs[i];
-      memory_.buffer[input.value.index] = add_buffer(BufferKind::Input, int(i), input.value, input_strides(graph_, input));
+      memory_.buffer[input.value.index] =
+          add_buffer(BufferKind::Input, int(i), input.value, input_strides(graph_, input));
     }
     place_outputs();
     for (std::uint32_t v = 0; v < graph_.value_count(); ++v)
       if (schedule_.in_memory[v] && memory_.buffer[v] < 0)
-        memory_.buffer[v] = add_buffer(BufferKind::Temporary, -1, ValueId{v}, contiguous_strides(graph_.type(ValueId{v}).shape));
+        memory_.buffer[v] =
+            add_buffer(BufferKind::Temporary, -1, ValueId{v}, contiguous_strides(graph_.type(ValueId{v}).shape));
     scatter_in_one_buffer();
     memory_.contiguous_buffer = memory_.buffer;
     for (std::uint32_t v = 0; v < graph_.value_count(); ++v)
@@ -540,7 +568,8 @@ class ProgramLowering {
       if (!scatters(node) || !schedule_.in_memory[node.results[0].index]) continue;
       const ValueId base = node.operands[0];
       const int before = schedule_.node_of[base.index];
-      if (before >= 0 && readers[base.index] == 1 && scatters(graph_.nodes[std::size_t(before)])) memory_.buffer[base.index] = memory_.buffer[node.results[0].index];
+      if (before >= 0 && readers[base.index] == 1 && scatters(graph_.nodes[std::size_t(before)]))
+        memory_.buffer[base.index] = memory_.buffer[node.results[0].index];
     }
   }
 
@@ -572,8 +601,8 @@ class ProgramLowering {
     }
   }
 
-  /// Outputs that are inputs or returned twice are copies. What a library call returned is returned itself: it may be a view of
-  /// something larger, which can be seen of it.
+  /// Outputs that are inputs or returned twice are copies. What a library call returned is returned itself: it may be a
+  /// view of something larger, which can be seen of it.
   void finish_outputs() {
     for (std::size_t i = 0; i < graph_.outputs.size(); ++i) {
       const int source = memory_.buffer[graph_.outputs[i].value.index];
@@ -592,12 +621,15 @@ class ProgramLowering {
   /// The last steps. A value that is itself an input to be written is saved before any input changes.
   void commit_writes() {
     const std::vector<WrittenPart> parts = written_parts(graph_);
-    const auto target_of = [&](const WrittenPart& part) { return memory_.buffer[graph_.inputs[std::size_t(part.input)].value.index]; };
+    const auto target_of = [&](const WrittenPart& part) {
+      return memory_.buffer[graph_.inputs[std::size_t(part.input)].value.index];
+    };
     std::vector<int> sources;
     for (const WrittenPart& part : parts) {
       int source = memory_.buffer[part.value.index];
       if (program_.buffers[source].kind == BufferKind::Input && parts.size() > 1) {
-        const int saved = add_buffer(BufferKind::Temporary, -1, part.value, contiguous_strides(graph_.type(part.value).shape));
+        const int saved =
+            add_buffer(BufferKind::Temporary, -1, part.value, contiguous_strides(graph_.type(part.value).shape));
         copy_buffer(source, saved, program_);
         source = saved;
       }
@@ -618,9 +650,11 @@ class ProgramLowering {
     auto operand = [&](ValueId value, int& buffer, Strides& strides) {
       const MatmulOperand found = matmul_operand(graph_, schedule_.node_of, value);
       ValueId source = found.source;
-      while (schedule_.in_place[source.index]) source = graph_.nodes[std::size_t(schedule_.node_of[source.index])].operands[0];
+      while (schedule_.in_place[source.index])
+        source = graph_.nodes[std::size_t(schedule_.node_of[source.index])].operands[0];
       buffer = memory_.contiguous_buffer[source.index];
-      const Strides lies = source == found.source ? program_.buffers[buffer].strides : contiguous_strides(graph_.type(found.source).shape);
+      const Strides lies = source == found.source ? program_.buffers[buffer].strides
+                                                  : contiguous_strides(graph_.type(found.source).shape);
       for (auto d : found.permutation) strides.push_back(lies[std::size_t(d)]);
     };
     operand(node.operands[0], plan.a, plan.a_strides);
@@ -700,6 +734,8 @@ class ProgramLowering {
 
 }  // namespace
 
-LoweredProgram lower(const Graph& graph, const Schedule& schedule, LoopTarget target) { return ProgramLowering(graph, schedule, target).run(); }
+LoweredProgram lower(const Graph& graph, const Schedule& schedule, LoopTarget target) {
+  return ProgramLowering(graph, schedule, target).run();
+}
 
 }  // namespace fj

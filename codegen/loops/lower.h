@@ -9,8 +9,9 @@
 
 namespace fj {
 
-/// What loops are arranged for. Lanes: a few threads that each run vector lanes, with caches and scratch memory of their own.
-/// Threads: thousands of threads over all rows at once; which of them does what is bound later (cuda/bind.h).
+/// What loops are arranged for. Lanes: a few threads that each run vector lanes, with caches and scratch memory of
+/// their own. Threads: thousands of threads over all rows at once; which of them does what is bound later
+/// (cuda/bind.h).
 enum class LoopTarget : std::uint8_t { Lanes, Threads };
 
 struct LoweredProgram {

@@ -1,5 +1,6 @@
-// Jamming clones the expressions that depend on the row, once for each of the rows, with the row's number put in: what is common
-// to them keeps one number, because expressions are hash-consed. The choice weighs what is shared against what is not.
+// Jamming clones the expressions that depend on the row, once for each of the rows, with the row's number put in: what
+// is common to them keeps one number, because expressions are hash-consed. The choice weighs what is shared against
+// what is not.
 #include "codegen/loops/unroll_and_jam.h"
 
 #include <algorithm>
@@ -13,8 +14,8 @@ using namespace loop;
 
 namespace {
 
-// Accumulators of one kernel: with 16 vector registers 12 leave room for operands. Where lanes are rows, an accumulator is as many
-// registers as the kernel's shape says (up to four), so fewer are better.
+// Accumulators of one kernel: with 16 vector registers 12 leave room for operands. Where lanes are rows, an accumulator
+// is as many registers as the kernel's shape says (up to four), so fewer are better.
 constexpr int kAccumulators = 12;
 constexpr int kAccumulatorsOfLanes = 6;
 // Least gain, and what a step may cost at most (in vector instructions) when it is repeated for every row.
@@ -34,8 +35,8 @@ double cost_of(const Kernel& kernel, const Expr& expr) {
   }
 }
 
-/// For each expression, whether it changes with one of the variables; through accumulators too, whose final values may have lower
-/// numbers than what is summed.
+/// For each expression, whether it changes with one of the variables; through accumulators too, whose final values may
+/// have lower numbers than what is summed.
 std::vector<bool> depends_on(const Kernel& kernel, const Body& body, const std::vector<VarId>& variables) {
   enum State : char { unknown, no, yes };
   std::vector<State> states(kernel.expressions.size(), unknown);
@@ -46,7 +47,8 @@ std::vector<bool> depends_on(const Kernel& kernel, const Body& body, const std::
     for (VarId variable : variables) found |= expr.address.coefficient(variable).has_value();
     found = found || any_operand(expr, [&](ExprId operand) { return self(self, operand); });
     if (expr.kind == ExprKind::Accumulator)
-      for (const auto& stage : body.stages) found = found || (stage.accumulator == expr.accumulator && self(self, stage.operand));
+      for (const auto& stage : body.stages)
+        found = found || (stage.accumulator == expr.accumulator && self(self, stage.operand));
     states[id.index] = found ? yes : no;
     return found;
   };
@@ -112,7 +114,8 @@ class Jamming {
         result = result + Affine(variable) * coefficient;
       }
     }
-    for (const auto& [dynamic, coefficient] : address.dynamic) result = result + Affine(clone(dynamic, copy)) * coefficient;
+    for (const auto& [dynamic, coefficient] : address.dynamic)
+      result = result + Affine(clone(dynamic, copy)) * coefficient;
     return result;
   }
 
@@ -152,7 +155,8 @@ std::vector<Jam> choose_jams(const Kernel& kernel, const Body& body) {
     if (used[i] && kernel.expressions[i].kind == ExprKind::Accumulator) return {};
   std::vector<VarId> reductions;
   for (std::uint32_t variable : body.reductions) reductions.push_back(VarId{variable});
-  if (std::find(body.rows.begin(), body.rows.end(), kernel.vector_var.index) != body.rows.end()) reductions.push_back(kernel.vector_var);
+  if (std::find(body.rows.begin(), body.rows.end(), kernel.vector_var.index) != body.rows.end())
+    reductions.push_back(kernel.vector_var);
   const std::vector<bool> inner = depends_on(kernel, body, reductions);
   const bool lanes_are_rows = reductions.size() > body.reductions.size();
   const int most = lanes_are_rows ? kAccumulatorsOfLanes : kAccumulators;
@@ -167,7 +171,8 @@ std::vector<Jam> choose_jams(const Kernel& kernel, const Body& body) {
   }
   // A product's multiplication is part of its addition.
   for (const auto& stage : body.stages)
-    if (kernel.accumulators[stage.accumulator].contracts) step -= cost[stage.operand.index], cost[stage.operand.index] = 0;
+    if (kernel.accumulators[stage.accumulator].contracts)
+      step -= cost[stage.operand.index], cost[stage.operand.index] = 0;
   double updates = double(body.stages.size());
   while (chosen.size() < 2) {
     Jam best{VarId{}, 1};
@@ -175,11 +180,14 @@ std::vector<Jam> choose_jams(const Kernel& kernel, const Body& body) {
     std::vector<bool> best_depends;
     for (std::uint32_t candidate : body.rows) {
       const VarId row{candidate};
-      if (row == kernel.vector_var || std::any_of(chosen.begin(), chosen.end(), [&](const Jam& jam) { return jam.row == row; })) continue;
+      if (row == kernel.vector_var ||
+          std::any_of(chosen.begin(), chosen.end(), [&](const Jam& jam) { return jam.row == row; }))
+        continue;
       const auto extent = kernel.variables[candidate].extent.constant();
       if (extent && *extent < 2) continue;
       std::int64_t factor = most / accumulators;
-      if (chosen.empty() && !lanes_are_rows) factor = std::min<std::int64_t>(factor, 4);  // leaves some for a second variable
+      if (chosen.empty() && !lanes_are_rows)
+        factor = std::min<std::int64_t>(factor, 4);  // leaves some for a second variable
       if (extent) {
         if (*extent < factor) factor = *extent;
         if (factor < 2) continue;
@@ -194,11 +202,13 @@ std::vector<Jam> choose_jams(const Kernel& kernel, const Body& body) {
       double own = 0, shared = 0;
       for (std::size_t i = 0; i < cost.size(); ++i) (depends[i] ? own : shared) += cost[i];
       double own_updates = 0;
-      for (const auto& stage : body.stages) own_updates += depends[stage.operand.index] ? updates / double(body.stages.size()) : 0;
+      for (const auto& stage : body.stages)
+        own_updates += depends[stage.operand.index] ? updates / double(body.stages.size()) : 0;
       const double each = own + own_updates + shared / double(factor);
       const double gain = (own + own_updates + shared) / each;
       if (own * double(factor) + shared > kLargestStep) continue;
-      if (gain > best_gain) best = {row, factor}, best_gain = gain, best_step = each * double(factor), best_depends = depends;
+      if (gain > best_gain)
+        best = {row, factor}, best_gain = gain, best_step = each * double(factor), best_depends = depends;
     }
     if (!best.row.valid()) break;
     chosen.push_back(best);

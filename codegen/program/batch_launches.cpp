@@ -1,4 +1,5 @@
-// List scheduling: steps in order, each to the end of a new list or into a launch that is in it already, behind all it depends on.
+// List scheduling: steps in order, each to the end of a new list or into a launch that is in it already, behind all it
+// depends on.
 #include "codegen/program/batch_launches.h"
 
 #include <algorithm>
@@ -24,7 +25,8 @@ class Batches {
       // The place behind everything this step has to follow.
       int after = std::max(step.commit ? last_failing_ : -1, last_count_);
       for (int buffer : touched.reads) after = std::max(after, written_[std::size_t(buffer)]);
-      for (int buffer : touched.writes) after = std::max({after, written_[std::size_t(buffer)], read_[std::size_t(buffer)]});
+      for (int buffer : touched.writes)
+        after = std::max({after, written_[std::size_t(buffer)], read_[std::size_t(buffer)]});
       const bool fails = may_fail(program_, step, may_trap_), counts = step.kind == StepKind::Nonzero;
       const int at = place(step, touched, after);
       for (int buffer : touched.reads) read_[std::size_t(buffer)] = std::max(read_[std::size_t(buffer)], at);

@@ -1,8 +1,8 @@
-/// Many small launches of one kernel become one: an optimiser's update of each parameter is the same work on other arrays. The
-/// launch is over a table of them, threads over all.
+/// Many small launches of one kernel become one: an optimiser's update of each parameter is the same work on other
+/// arrays. The launch is over a table of them, threads over all.
 ///     k0: p0 -= lr * g0;  k1: p1 -= lr * g1;  k2: p2 -= lr * g2        =>        k0, k1, k2 in one step
-/// A kernel joins an earlier launch if nothing it needs comes after that; it is left where it is if it is long enough to fill
-/// threads by itself, or if the arrays it makes would have to be kept for longer.
+/// A kernel joins an earlier launch if nothing it needs comes after that; it is left where it is if it is long enough
+/// to fill threads by itself, or if the arrays it makes would have to be kept for longer.
 #pragma once
 
 #include <cstdint>

@@ -49,7 +49,9 @@ std::vector<bool> reached_by(const Kernel& kernel, int buffer) {
   return result;
 }
 
-bool contains(const std::vector<int>& list, int item) { return std::find(list.begin(), list.end(), item) != list.end(); }
+bool contains(const std::vector<int>& list, int item) {
+  return std::find(list.begin(), list.end(), item) != list.end();
+}
 
 /// A byte that goes to memory or comes from it, on one core: nearer to what the last cache takes than to memory.
 constexpr double kNanosecondsPerByte = 0.03;
@@ -92,21 +94,23 @@ class Commits {
   Commits(LoweredProgram& program, bool may_trap) : program_(program), may_trap_(may_trap) {}
 
   void run() {
-    if (std::none_of(program_.steps.begin(), program_.steps.end(), [](const ProgramStep& step) { return step.commit; })) return;
+    if (std::none_of(program_.steps.begin(), program_.steps.end(), [](const ProgramStep& step) { return step.commit; }))
+      return;
     hoist_small_failures();
     find_touches();
     if (scatter_into_inputs()) find_touches();
     if (delay_updates()) find_touches();
     gone_.assign(program_.steps.size(), false);
-    for (std::size_t c = 0; c < program_.steps.size(); ++c) gone_[c] = program_.steps[c].commit && becomes_in_place(int(c));
+    for (std::size_t c = 0; c < program_.steps.size(); ++c)
+      gone_[c] = program_.steps[c].commit && becomes_in_place(int(c));
     remove();
   }
 
  private:
   Kernel& kernel_of(const ProgramStep& step) { return program_.kernels[std::size_t(step.kernel)]; }
 
-  /// What fails before anything is written needs no copies of what is written. Moved are kernels of one item only: others would
-  /// change how long large arrays live.
+  /// What fails before anything is written needs no copies of what is written. Moved are kernels of one item only:
+  /// others would change how long large arrays live.
   void hoist_small_failures() {
     const std::size_t count = program_.steps.size();
     std::vector<std::vector<int>> before(count);  // steps that have to stay before this one
@@ -117,13 +121,17 @@ class Commits {
       const ProgramStep& step = program_.steps[s];
       counted = counted || step.kind == StepKind::Nonzero;
       const StepTouches touched = touches(program_, step);
-      for (int buffer : touched.reads) before[s].insert(before[s].end(), writers[buffer].begin(), writers[buffer].end());
+      for (int buffer : touched.reads)
+        before[s].insert(before[s].end(), writers[buffer].begin(), writers[buffer].end());
       for (int buffer : touched.writes)
-        for (const auto* list : {&writers[buffer], &readers[buffer]}) before[s].insert(before[s].end(), list->begin(), list->end());
+        for (const auto* list : {&writers[buffer], &readers[buffer]})
+          before[s].insert(before[s].end(), list->begin(), list->end());
       for (int buffer : touched.reads) readers[buffer].push_back(int(s));
       for (int buffer : touched.writes) writers[buffer].push_back(int(s));
-      movable[s] = !counted && step.kind == StepKind::Kernel && !step.commit && kernel_of(step).parallel.empty() && kernel_of(step).variables.empty() &&
-                   std::all_of(before[s].begin(), before[s].end(), [&](int earlier) { return movable[std::size_t(earlier)]; });
+      movable[s] =
+          !counted && step.kind == StepKind::Kernel && !step.commit && kernel_of(step).parallel.empty() &&
+          kernel_of(step).variables.empty() &&
+          std::all_of(before[s].begin(), before[s].end(), [&](int earlier) { return movable[std::size_t(earlier)]; });
       if (movable[s] && may_fail(program_, step, may_trap_)) first[s] = any = true;
     }
     if (!any) return;
@@ -149,32 +157,43 @@ class Commits {
     }
   }
 
-  /// The kernel may store to `target` what it now stores to `source`: an element of target is read only where it is written, and nothing
-  /// but what is stored next to it is computed from it. (Another pass over a row would read what has been written.)
+  /// The kernel may store to `target` what it now stores to `source`: an element of target is read only where it is
+  /// written, and nothing but what is stored next to it is computed from it. (Another pass over a row would read what
+  /// has been written.)
   bool reads_only_what_it_writes(Kernel& kernel, int source, int target, const Affine& shift) const {
     if (program_.target != LoopTarget::Lanes && !kernel.accumulators.empty()) return false;
     std::vector<Run> runs;
     std::vector<Statement*> others;
     collect_stores(kernel.body, runs, others);
     const auto to_source = [&](const Statement* store) { return store->buffer == source; };
-    const auto home = std::find_if(runs.begin(), runs.end(), [&](const Run& run) { return std::any_of(run.begin(), run.end(), to_source); });
-    if (home == runs.end() || std::any_of(others.begin(), others.end(), [&](const Statement* other) { return is_store(other->kind) && to_source(other); })) return false;
+    const auto home = std::find_if(runs.begin(), runs.end(),
+                                   [&](const Run& run) { return std::any_of(run.begin(), run.end(), to_source); });
+    if (home == runs.end() || std::any_of(others.begin(), others.end(), [&](const Statement* other) {
+          return is_store(other->kind) && to_source(other);
+        }))
+      return false;
     const std::vector<bool> needs = reached_by(kernel, target);
     for (const Expr& expr : kernel.expressions)
       if (expr.kind == ExprKind::Load && expr.buffer == target &&
-          std::none_of(home->begin(), home->end(), [&](const Statement* store) { return to_source(store) && store->address + shift == expr.address; }))
+          std::none_of(home->begin(), home->end(), [&](const Statement* store) {
+            return to_source(store) && store->address + shift == expr.address;
+          }))
         return false;
     const auto reads = [&](const Statement* statement) {
       const auto needed = [&](ExprId expr) { return expr.valid() && needs[expr.index]; };
       return needed(statement->value) || needed(statement->predicate) ||
-             std::any_of(statement->address.dynamic.begin(), statement->address.dynamic.end(), [&](const auto& term) { return needed(term.first); });
+             std::any_of(statement->address.dynamic.begin(), statement->address.dynamic.end(),
+                         [&](const auto& term) { return needed(term.first); });
     };
     for (auto run = runs.begin(); run != runs.end(); ++run)
-      if (run != home && std::any_of(run->begin(), run->end(), [&](const Statement* store) { return to_source(store) || reads(store); })) return false;
+      if (run != home && std::any_of(run->begin(), run->end(),
+                                     [&](const Statement* store) { return to_source(store) || reads(store); }))
+        return false;
     return std::none_of(others.begin(), others.end(), reads);
   }
 
-  /// Elements at data-dependent places of an input (`x[i] += y`) are written there, not into a copy of all of it that is copied back:
+  /// Elements at data-dependent places of an input (`x[i] += y`) are written there, not into a copy of all of it that
+  /// is copied back:
   ///     t = copy x;  t[i] += y;  x <- copy t        =>    check i;  x[i] += y
   bool scatter_into_inputs() {
     if (program_.target != LoopTarget::Lanes) return false;
@@ -209,22 +228,24 @@ class Commits {
     return true;
   }
 
-  /// The scatters into a copy of an input that commit copy `c` copies back. None: anything else reads or writes the copy, or what they read is
-  /// written in between.
+  /// The scatters into a copy of an input that commit copy `c` copies back. None: anything else reads or writes the
+  /// copy, or what they read is written in between.
   std::vector<int> scatters_behind(int c) {
     const StepTouches& copied = by_step_[std::size_t(c)];
     if (!is_plain_copy(c)) return {};
     const int source = copied.reads[0], target = copied.writes[0];
     std::vector<int> steps = by_buffer_[std::size_t(source)];
     std::sort(steps.begin(), steps.end());
-    if (program_.buffers[std::size_t(source)].kind != BufferKind::Temporary || steps.size() < 3 || steps.back() != c) return {};
+    if (program_.buffers[std::size_t(source)].kind != BufferKind::Temporary || steps.size() < 3 || steps.back() != c)
+      return {};
     const StepTouches& made = by_step_[std::size_t(steps[0])];
     if (!is_plain_copy(steps[0]) || made.reads[0] != target || made.writes[0] != source) return {};
     steps.erase(steps.begin());
     steps.pop_back();
     for (int s : steps) {
       const StepTouches& scatter = by_step_[std::size_t(s)];
-      if (program_.steps[std::size_t(s)].kind != StepKind::Kernel || scatter.writes != std::vector<int>{source}) return {};
+      if (program_.steps[std::size_t(s)].kind != StepKind::Kernel || scatter.writes != std::vector<int>{source})
+        return {};
       if (contains(scatter.reads, source) || contains(scatter.reads, target)) return {};
       std::vector<Run> runs;
       std::vector<Statement*> others;
@@ -233,7 +254,8 @@ class Commits {
       // What an addition into memory reports shows only where it is made, and a commit is not asked.
       const DType dtype = program_.buffers[std::size_t(source)].dtype;
       const auto adds = [](const Statement* other) { return other->kind == StatementKind::Add; };
-      if (may_trap_ && (is_float(dtype) || is_complex(dtype)) && std::any_of(others.begin(), others.end(), adds)) return {};
+      if (may_trap_ && (is_float(dtype) || is_complex(dtype)) && std::any_of(others.begin(), others.end(), adds))
+        return {};
       for (int read : scatter.reads)
         for (int other : by_buffer_[std::size_t(read)])
           if (other > s && other < c && contains(by_step_[std::size_t(other)].writes, read)) return {};
@@ -244,8 +266,11 @@ class Commits {
   /// One buffer into another, element by element where it lies.
   bool is_plain_copy(int s) {
     const StepTouches& touched = by_step_[std::size_t(s)];
-    if (program_.steps[std::size_t(s)].kind != StepKind::Kernel || touched.reads.size() != 1 || touched.writes.size() != 1) return false;
-    const ProgramBuffer &from = program_.buffers[std::size_t(touched.reads[0])], &to = program_.buffers[std::size_t(touched.writes[0])];
+    if (program_.steps[std::size_t(s)].kind != StepKind::Kernel || touched.reads.size() != 1 ||
+        touched.writes.size() != 1)
+      return false;
+    const ProgramBuffer &from = program_.buffers[std::size_t(touched.reads[0])],
+                        &to = program_.buffers[std::size_t(touched.writes[0])];
     const std::optional<Affine> shift = shift_of(kernel_of(program_.steps[std::size_t(s)]));
     return from.shape == to.shape && shift && *shift == Affine();
   }
@@ -273,13 +298,15 @@ class Commits {
     return shift;
   }
 
-  /// What commit copy `c` writes to an input could be computed there, as far as who else touches both does not matter. No producer: no.
+  /// What commit copy `c` writes to an input could be computed there, as far as who else touches both does not matter.
+  /// No producer: no.
   Update update_of(int c) {
     const ProgramStep& copy = program_.steps[std::size_t(c)];
     if (copy.kind != StepKind::Kernel || by_step_[c].reads.size() != 1 || by_step_[c].writes.size() != 1) return {};
     Update update{by_step_[c].reads[0], by_step_[c].writes[0]};
     const int source = update.source, target = update.target;
-    if (program_.buffers[source].kind != BufferKind::Temporary || program_.buffers[target].kind != BufferKind::Input) return {};
+    if (program_.buffers[source].kind != BufferKind::Temporary || program_.buffers[target].kind != BufferKind::Input)
+      return {};
     const std::optional<Affine> shift = shift_of(kernel_of(copy));
     if (!shift) return {};
     update.shift = *shift;
@@ -290,19 +317,23 @@ class Commits {
       if (update.producer >= 0) return {};
       update.producer = s;
     }
-    if (update.producer < 0 || !reads_only_what_it_writes(kernel_of(program_.steps[std::size_t(update.producer)]), source, target, update.shift)) return {};
+    if (update.producer < 0 || !reads_only_what_it_writes(kernel_of(program_.steps[std::size_t(update.producer)]),
+                                                          source, target, update.shift))
+      return {};
     return update;
   }
 
-  /// Steps that only compute new contents of inputs go behind the last one that can fail, where they can write in place, unless what they read
-  /// takes more memory until then than what they compute. One that can fail itself leaves a check where it was, if that pays.
+  /// Steps that only compute new contents of inputs go behind the last one that can fail, where they can write in
+  /// place, unless what they read takes more memory until then than what they compute. One that can fail itself leaves
+  /// a check where it was, if that pays.
   bool delay_updates() {
     const std::size_t count = std::size_t(last_failing_ + 1);
     std::vector<std::vector<int>> copies(count);  // by step: of what it computes
     for (std::size_t c = 0; c < program_.steps.size(); ++c) {
       if (!program_.steps[c].commit) continue;
       const Update update = update_of(int(c));
-      if (update.producer >= 0 && update.producer <= last_failing_) copies[std::size_t(update.producer)].push_back(int(c));
+      if (update.producer >= 0 && update.producer <= last_failing_)
+        copies[std::size_t(update.producer)].push_back(int(c));
     }
     std::vector<bool> late(count), checked(count);
     double made = 0;
@@ -318,7 +349,9 @@ class Commits {
     }
     for (bool again = true; std::exchange(again, false);)
       for (std::size_t s = 0; s < count; ++s) {
-        if (!checked[s] || (made > kCachedBytes && std::all_of(copies[s].begin(), copies[s].end(), [&](int c) { return is_alone(int(s), c, late); }))) continue;
+        if (!checked[s] || (made > kCachedBytes && std::all_of(copies[s].begin(), copies[s].end(),
+                                                               [&](int c) { return is_alone(int(s), c, late); })))
+          continue;
         late[s] = checked[s] = false;
         again = true;
       }
@@ -343,7 +376,8 @@ class Commits {
     });
   }
 
-  /// A copy beside an input is written, which reads the line of cache first, is read again, and the input is written the same way.
+  /// A copy beside an input is written, which reads the line of cache first, is read again, and the input is written
+  /// the same way.
   bool computing_again_pays(int s, double saved) {
     if (program_.target != LoopTarget::Lanes) return false;
     const Kernel& kernel = kernel_of(program_.steps[std::size_t(s)]);
@@ -367,15 +401,18 @@ class Commits {
 
   bool can_wait(int s, double saved) {
     const auto before_last_failing = [&](int buffer, const auto& matters) {
-      return std::any_of(by_buffer_[buffer].begin(), by_buffer_[buffer].end(), [&](int other) { return other != s && other <= last_failing_ && matters(other); });
+      return std::any_of(by_buffer_[buffer].begin(), by_buffer_[buffer].end(),
+                         [&](int other) { return other != s && other <= last_failing_ && matters(other); });
     };
     for (int buffer : by_step_[s].writes)
       if (before_last_failing(buffer, [](int) { return true; })) return false;
     double kept = 0;
     for (int buffer : by_step_[s].reads) {
-      if (before_last_failing(buffer, [&](int other) { return other > s && contains(by_step_[other].writes, buffer); })) return false;
+      if (before_last_failing(buffer, [&](int other) { return other > s && contains(by_step_[other].writes, buffer); }))
+        return false;
       const BufferKind kind = program_.buffers[std::size_t(buffer)].kind;
-      if (kind != BufferKind::Input && kind != BufferKind::Output && by_buffer_[buffer].back() <= last_failing_) kept += bytes(buffer);
+      if (kind != BufferKind::Input && kind != BufferKind::Output && by_buffer_[buffer].back() <= last_failing_)
+        kept += bytes(buffer);
     }
     return kept < saved;
   }
@@ -388,16 +425,19 @@ class Commits {
   /// Elements that a launch computes.
   double elements(const Kernel& kernel) const {
     double result = double(hint(kernel.elements_per_item, program_.symbols));
-    for (VarId variable : kernel.parallel) result *= double(hint(kernel.variables[variable.index].extent, program_.symbols));
+    for (VarId variable : kernel.parallel)
+      result *= double(hint(kernel.variables[variable.index].extent, program_.symbols));
     return result;
   }
 
   bool becomes_in_place(int c) {
     const auto [source, target, producer, shift] = update_of(c);
     if (producer <= last_failing_) return false;
-    if (contains(by_step_[producer].writes, target)) return false;  // a part in the same loop: one may lie over the other
+    if (contains(by_step_[producer].writes, target))
+      return false;  // a part in the same loop: one may lie over the other
     for (int s : by_buffer_[target])
-      if (s > producer && s < c && !gone_[std::size_t(s)]) return false;  // needs the old contents, or writes over these
+      if (s > producer && s < c && !gone_[std::size_t(s)])
+        return false;  // needs the old contents, or writes over these
     for (int s : by_buffer_[source]) {
       if (s == c) continue;
       Kernel& kernel = kernel_of(program_.steps[std::size_t(s)]);

@@ -1,5 +1,5 @@
-// Every place of a kernel that holds a buffer number is renumbered: loads among the expressions, stores among the statements; and
-// every place that holds a variable.
+// Every place of a kernel that holds a buffer number is renumbered: loads among the expressions, stores among the
+// statements; and every place that holds a variable.
 #include "codegen/program/isolate_kernel.h"
 
 #include <algorithm>
@@ -31,7 +31,8 @@ class Renumbering {
   std::vector<int>& buffers_;
 };
 
-/// Loops that were merged or dropped leave their variables behind; without those the same work has the same numbers. The order stays.
+/// Loops that were merged or dropped leave their variables behind; without those the same work has the same numbers.
+/// The order stays.
 void drop_unused_variables(loop::Kernel& kernel) {
   std::vector<bool> used(kernel.variables.size());
   const auto note = [&](loop::VarId variable) {

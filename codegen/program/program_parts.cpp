@@ -31,7 +31,8 @@ std::string describe_steps(const LoweredProgram& program) {
     switch (step.kind) {
       case StepKind::Kernel: describe(step.kernel, 1); break;
       case StepKind::Blocks:
-        out += "in blocks of " + std::to_string(step.blocks.rows_per_block) + " of " + std::to_string(step.blocks.rows) + " rows:\n";
+        out += "in blocks of " + std::to_string(step.blocks.rows_per_block) + " of " +
+               std::to_string(step.blocks.rows) + " rows:\n";
         for (const ProgramStep& part : step.blocks.steps) self(self, part);
         return;
       case StepKind::Batch: describe(step.batch[0], step.batch.size()); break;
@@ -71,7 +72,8 @@ ProgramParts describe_program(const Graph& graph, const LoweredProgram& program)
   ProgramParts parts;
   for (const Symbol& symbol : program.symbols) {
     ProgramSymbol converted;
-    if (symbol.definition) converted = {true, symbol.definition->dividend, symbol.definition->divisor, symbol.definition->remainder};
+    if (symbol.definition)
+      converted = {true, symbol.definition->dividend, symbol.definition->divisor, symbol.definition->remainder};
     parts.symbols.push_back(converted);
   }
   parts.graph_symbols = graph.symbols.size();

@@ -1,5 +1,5 @@
-// A chain grows step by step; `Chain::add` says whether the next step belongs to it, `aligned` whether a step touches a buffer row by
-// row. What a chain makes for itself alone becomes local to a block.
+// A chain grows step by step; `Chain::add` says whether the next step belongs to it, `aligned` whether a step touches a
+// buffer row by row. What a chain makes for itself alone becomes local to a block.
 #include "codegen/program/row_blocks.h"
 
 #include <algorithm>
@@ -19,10 +19,12 @@ namespace {
 // Bytes between the steps below which a core's cache holds all of it anyway, and what a block may have.
 constexpr std::int64_t kWorthBlocks = std::int64_t(3) << 19;
 constexpr std::int64_t kBlockBytes = std::int64_t(1) << 20;
-// The library copies the right matrix of each product into an order of its own; of a block of few rows, or of a matrix beyond the
-// cache, that costs more than the cache saves (measured: gelu(x @ w) with w of 16 MiB takes 1.25 times as long in blocks of 256 rows).
+// The library copies the right matrix of each product into an order of its own; of a block of few rows, or of a matrix
+// beyond the cache, that costs more than the cache saves (measured: gelu(x @ w) with w of 16 MiB takes 1.25 times as
+// long in blocks of 256 rows).
 constexpr std::int64_t kFewestRows = 128;
-// Blocks for threads to share, if they have a few rows then. The same on every machine: the library's last bits may depend on it.
+// Blocks for threads to share, if they have a few rows then. The same on every machine: the library's last bits may
+// depend on it.
 constexpr std::int64_t kManyBlocks = 32;
 constexpr std::int64_t kFewRows = 16;
 constexpr std::int64_t kRightBytes = std::int64_t(512) << 10;
@@ -32,7 +34,8 @@ constexpr std::int64_t kLargeArray = kWorthBlocks / 4;
 
 std::optional<std::int64_t> constant_product(const Dims& dims) { return product(dims).constant(); }
 
-/// The largest value of an address apart from the items' part, if it is a plain one: of loops that run from 0 in steps of 1.
+/// The largest value of an address apart from the items' part, if it is a plain one: of loops that run from 0 in steps
+/// of 1.
 std::optional<std::int64_t> span_inside(const Kernel& kernel, const Affine& address) {
   const auto start = address.constant.constant();
   if (!start || *start < 0) return std::nullopt;
@@ -53,7 +56,8 @@ bool item_by_item(const Kernel& kernel, const Affine& address, std::int64_t widt
   for (std::size_t p = kernel.parallel.size(); p-- > 0;) {
     const Variable& variable = kernel.variables[kernel.parallel[p].index];
     if (variable.chunk.valid()) return false;
-    if (!(variable.extent == SymDim(1)) && !(address.coefficient(kernel.parallel[p]).value_or(SymDim(0)) == expected)) return false;
+    if (!(variable.extent == SymDim(1)) && !(address.coefficient(kernel.parallel[p]).value_or(SymDim(0)) == expected))
+      return false;
     expected = expected * variable.extent;
   }
   const auto inside = span_inside(kernel, address);
@@ -80,11 +84,15 @@ class Chain {
     if (!items || *items < 2 || step.commit) return false;
     StepTouches touched = touches(program_, step);
     for (auto* list : {&touched.reads, &touched.writes})
-      std::erase_if(*list, [&](int buffer) { return program_.buffers[std::size_t(buffer)].kind == BufferKind::Scratch; });
+      std::erase_if(*list,
+                    [&](int buffer) { return program_.buffers[std::size_t(buffer)].kind == BufferKind::Scratch; });
     for (int buffer : touched.writes)
-      if (program_.buffers[std::size_t(buffer)].kind != BufferKind::Temporary && program_.buffers[std::size_t(buffer)].kind != BufferKind::Output) return false;
+      if (program_.buffers[std::size_t(buffer)].kind != BufferKind::Temporary &&
+          program_.buffers[std::size_t(buffer)].kind != BufferKind::Output)
+        return false;
     const std::int64_t rows = std::max(rows_, *items);
-    if (rows % *items != 0 || (rows_ && rows % rows_ != 0) || (step.kind == StepKind::Matmul && *items != rows)) return false;
+    if (rows % *items != 0 || (rows_ && rows % rows_ != 0) || (step.kind == StepKind::Matmul && *items != rows))
+      return false;
     if (has_product_ && rows != rows_) return false;
     std::set<int> shared;
     for (const auto* list : {&touched.reads, &touched.writes})
@@ -127,7 +135,8 @@ class Chain {
       result.steps.push_back(program_.steps[s]);
       together = std::lcm(together, each);
     }
-    const std::int64_t block = std::max(std::min(kBlockBytes / row_bytes, rows_ / kManyBlocks), has_product_ ? kFewestRows : kFewRows);
+    const std::int64_t block =
+        std::max(std::min(kBlockBytes / row_bytes, rows_ / kManyBlocks), has_product_ ? kFewestRows : kFewRows);
     result.rows_per_block = std::max((block / together) * together, together);
     // So few rows are as large as a cache: a block gains nothing there, and each thread keeps one.
     if (result.rows_per_block * row_bytes > 4 * kBlockBytes) return std::nullopt;
@@ -175,13 +184,16 @@ class Chain {
     const Kernel& kernel = kernel_of(step);
     const std::int64_t width = *elements / *items;
     for (const Expr& expr : kernel.expressions)
-      if (expr.kind == ExprKind::Load && expr.buffer == buffer && !item_by_item(kernel, expr.address, width)) return false;
+      if (expr.kind == ExprKind::Load && expr.buffer == buffer && !item_by_item(kernel, expr.address, width))
+        return false;
     return stores_item_by_item(kernel, kernel.body, buffer, width);
   }
 
   /// A temporary of the chain alone, and of no address but by rows.
   bool is_local(int buffer) const {
-    if (program_.buffers[std::size_t(buffer)].kind != BufferKind::Temporary || !constant_product(program_.buffers[std::size_t(buffer)].shape)) return false;
+    if (program_.buffers[std::size_t(buffer)].kind != BufferKind::Temporary ||
+        !constant_product(program_.buffers[std::size_t(buffer)].shape))
+      return false;
     for (std::size_t s = 0; s < program_.steps.size(); ++s) {
       if (s >= begin_ && s < end_) {
         if (!aligned(program_.steps[s], buffer)) return false;
@@ -208,7 +220,8 @@ bool makes_large_array(const LoweredProgram& program, const ProgramStep& step) {
   return std::any_of(writes.begin(), writes.end(), [&](int number) {
     const ProgramBuffer& buffer = program.buffers[std::size_t(number)];
     const auto elements = constant_product(buffer.shape);
-    return buffer.kind == BufferKind::Temporary && elements && *elements * std::int64_t(size_in_bytes(buffer.dtype)) >= kLargeArray;
+    return buffer.kind == BufferKind::Temporary && elements &&
+           *elements * std::int64_t(size_in_bytes(buffer.dtype)) >= kLargeArray;
   });
 }
 
@@ -218,7 +231,8 @@ void run_in_blocks(LoweredProgram& program) {
   std::vector<ProgramStep> steps;
   for (std::size_t s = 0; s < program.steps.size();) {
     Chain chain(program, s);
-    const std::size_t most = makes_large_array(program, program.steps[s]) ? std::min(s + kLongestChain, program.steps.size()) : s;
+    const std::size_t most =
+        makes_large_array(program, program.steps[s]) ? std::min(s + kLongestChain, program.steps.size()) : s;
     while (chain.end() < most && chain.add()) {
     }
     const auto blocks = chain.blocks();

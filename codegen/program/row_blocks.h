@@ -1,7 +1,10 @@
-/// Chains of kernels and products that pass rows on run block of rows by block of rows: attention's scores are then never there as a whole.
-///     t = q @ k;  u = softmax(t) of each row;  y = u @ v    =>    for each block of rows: t = q @ k;  u = softmax(t);  y = u @ v
-/// A step belongs to a chain if item i of it touches, of what the chain's other steps write, only rows that belong to item i: read off
-/// the addresses in its loops. Only of constant sizes, and where what is between the steps does not fit the cache.
+/// Chains of kernels and products that pass rows on run block of rows by block of rows: attention's scores are then
+/// never there as a whole.
+///     t = q @ k;  u = softmax(t) of each row;  y = u @ v    =>    for each block of rows: t = q @ k;  u = softmax(t);
+///     y = u @ v
+/// A step belongs to a chain if item i of it touches, of what the chain's other steps write, only rows that belong to
+/// item i: read off the addresses in its loops. Only of constant sizes, and where what is between the steps does not
+/// fit the cache.
 #pragma once
 
 #include "codegen/loops/lower.h"

@@ -1,5 +1,6 @@
-// Reads are loads among a kernel's expressions, writes stores among its statements. What may fail: checked indices, divisions of
-// integers, library calls, unexpected counts, memory for scratch; and floating-point work where IEEE conditions are to be reported.
+// Reads are loads among a kernel's expressions, writes stores among its statements. What may fail: checked indices,
+// divisions of integers, library calls, unexpected counts, memory for scratch; and floating-point work where IEEE
+// conditions are to be reported.
 #include "codegen/program/step_effects.h"
 
 #include <algorithm>
@@ -30,15 +31,20 @@ bool is_inexact(DType dtype) { return is_float(dtype) || is_complex(dtype); }
 
 bool adds_floats(const LoweredProgram& program, const std::vector<Statement>& body) {
   return std::any_of(body.begin(), body.end(), [&](const Statement& statement) {
-    return (statement.kind == StatementKind::Add && is_inexact(program.buffers[std::size_t(statement.buffer)].dtype)) || adds_floats(program, statement.body);
+    return (statement.kind == StatementKind::Add && is_inexact(program.buffers[std::size_t(statement.buffer)].dtype)) ||
+           adds_floats(program, statement.body);
   });
 }
 
 /// In expressions, into accumulators or into memory.
 bool computes_floats(const LoweredProgram& program, const Kernel& kernel) {
-  return std::any_of(kernel.expressions.begin(), kernel.expressions.end(), [](const Expr& expr) {
-    return expr.kind == ExprKind::Pointwise && (is_inexact(expr.dtype) || is_inexact(expr.operand_dtype));
-  }) || std::any_of(kernel.accumulators.begin(), kernel.accumulators.end(), [](const AccumulatorInfo& info) { return is_inexact(info.dtype); }) ||
+  return std::any_of(kernel.expressions.begin(), kernel.expressions.end(),
+                     [](const Expr& expr) {
+                       return expr.kind == ExprKind::Pointwise &&
+                              (is_inexact(expr.dtype) || is_inexact(expr.operand_dtype));
+                     }) ||
+         std::any_of(kernel.accumulators.begin(), kernel.accumulators.end(),
+                     [](const AccumulatorInfo& info) { return is_inexact(info.dtype); }) ||
          adds_floats(program, kernel.body);
 }
 

@@ -21,6 +21,8 @@ int operation_cost(Op op) {
   }
 }
 
-int expression_cost(const loop::Expr& expr) { return expr.kind == loop::ExprKind::Pointwise ? operation_cost(expr.op) : 1; }
+int expression_cost(const loop::Expr& expr) {
+  return expr.kind == loop::ExprKind::Pointwise ? operation_cost(expr.op) : 1;
+}
 
 }  // namespace fj

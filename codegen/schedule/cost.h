@@ -5,8 +5,8 @@
 
 namespace fj {
 
-/// Of computing one register of the operation's results from its operands: the column of pointwise.def, nothing for an index map, and
-/// for what is always in memory the load of it.
+/// Of computing one register of the operation's results from its operands: the column of pointwise.def, nothing for an
+/// index map, and for what is always in memory the load of it.
 int operation_cost(Op op);
 /// The same of an expression of a loop: loads count as one.
 int expression_cost(const loop::Expr& expr);

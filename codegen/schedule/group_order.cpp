@@ -33,8 +33,8 @@ std::vector<int> graph_order(const Schedule& schedule, const std::vector<int>& k
   return order;
 }
 
-/// Topological; what somebody reads comes when it is first read. What a backward computes again of its forward, which the graph has at
-/// its beginning, need not be in memory until then.
+/// Topological; what somebody reads comes when it is first read. What a backward computes again of its forward, which
+/// the graph has at its beginning, need not be in memory until then.
 std::vector<int> demand_order(const Schedule& schedule, const std::vector<int>& key) {
   const int count = int(schedule.groups.size());
   std::vector<std::vector<int>> sources(count);
@@ -66,7 +66,8 @@ std::vector<int> demand_order(const Schedule& schedule, const std::vector<int>& 
   return order;
 }
 
-/// The most that temporaries take at one time, about: sizes are those of now, results of a group live until all its readers have run.
+/// The most that temporaries take at one time, about: sizes are those of now, results of a group live until all its
+/// readers have run.
 double most_bytes(const Graph& graph, const Schedule& schedule, const std::vector<int>& order) {
   const std::vector<std::int64_t> hints = symbol_hints(graph.symbols);
   std::vector<bool> is_output(schedule.node_of.size());
@@ -107,7 +108,8 @@ void order_groups(const Graph& graph, Schedule& schedule) {
   std::vector<int> order = graph_order(schedule, key);
   // The order of the graph is that of the user's program; what fits the cache is not worth another one.
   if (const double most = most_bytes(graph, schedule, order); most > kWorthOrdering)
-    if (std::vector<int> other = demand_order(schedule, key); most_bytes(graph, schedule, other) < 0.9 * most) order = std::move(other);
+    if (std::vector<int> other = demand_order(schedule, key); most_bytes(graph, schedule, other) < 0.9 * most)
+      order = std::move(other);
   std::vector<Group> sorted;
   for (int g : order) {
     position[g] = int(sorted.size());

@@ -107,10 +107,12 @@ std::optional<Index> operand_index(const Graph& graph, const Node& node, const I
 }
 
 std::optional<Index> result_index(const Graph& graph, const Node& node, const Index& index) {
-  if (node.op == Op::reshape) return reshape_index(graph.type(node.results[0]).shape, graph.type(node.operands[0]).shape, index);
+  if (node.op == Op::reshape)
+    return reshape_index(graph.type(node.results[0]).shape, graph.type(node.operands[0]).shape, index);
   FJ_CHECK(node.op == Op::transpose, "cannot be turned round: " + std::string(name(node.op)));
   Index mapped;
-  for (std::int64_t d : node.attrs.get<std::vector<std::int64_t>>("permutation")) mapped.push_back(index[std::size_t(d)]);
+  for (std::int64_t d : node.attrs.get<std::vector<std::int64_t>>("permutation"))
+    mapped.push_back(index[std::size_t(d)]);
   return mapped;
 }
 

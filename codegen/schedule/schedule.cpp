@@ -56,7 +56,11 @@ bool is_reduction(Op op) { return row(op).lowering == Lowering::Reduce; }
 /// Where a value is read; the others are in memory, or in a register once a row.
 bool computed_in_place(Op op) {
   switch (row(op).lowering) {
-    case Lowering::Pointwise: case Lowering::IndexMap: case Lowering::Gather: case Lowering::Constant: case Lowering::Index: return true;
+    case Lowering::Pointwise:
+    case Lowering::IndexMap:
+    case Lowering::Gather:
+    case Lowering::Constant:
+    case Lowering::Index: return true;
     default: return false;
   }
 }
@@ -124,8 +128,8 @@ class Scheduler {
     }
   }
 
-  /// A program that writes inputs is to fail before it writes (in_place_writes.h): scalars that may fail are computed apart from the loops
-  /// that read them.
+  /// A program that writes inputs is to fail before it writes (in_place_writes.h): scalars that may fail are computed
+  /// apart from the loops that read them.
   void find_failing_scalars() {
     failing_scalar_.assign(graph_.value_count(), false);
     origin_.assign(graph_.value_count(), UINT32_MAX);
@@ -238,7 +242,8 @@ class Scheduler {
     std::vector<std::uint32_t> variables;
     for (const Affine& affine : index) {
       const auto variable = affine.variable();
-      if (!variable || std::find(variables.begin(), variables.end(), variable->index) != variables.end()) return std::nullopt;
+      if (!variable || std::find(variables.begin(), variables.end(), variable->index) != variables.end())
+        return std::nullopt;
       variables.push_back(variable->index);
     }
     return variables;
@@ -313,17 +318,19 @@ class Scheduler {
     }
   }
 
-  /// Products that are loops like any reduction. The library has routines for two dtypes; it is better where the matrix on the right
-  /// doesn't fit a core's cache, for it copies blocks of it there.
+  /// Products that are loops like any reduction. The library has routines for two dtypes; it is better where the matrix
+  /// on the right doesn't fit a core's cache, for it copies blocks of it there.
   bool generated(const Node& product) const {
     const Type& type = graph_.type(product.results[0]);
     if (type.dtype != DType::F32 && type.dtype != DType::F64) return true;
-    const auto width = shape(product.operands[1]).back().constant(), depth = shape(product.operands[0]).back().constant();
-    return width && depth && *width <= kPanel && *depth <= kPanel && *width * *depth * std::int64_t(size_in_bytes(type.dtype)) <= kPanel;
+    const auto width = shape(product.operands[1]).back().constant(),
+               depth = shape(product.operands[0]).back().constant();
+    return width && depth && *width <= kPanel && *depth <= kPanel &&
+           *width * *depth * std::int64_t(size_in_bytes(type.dtype)) <= kPanel;
   }
 
-  /// Whether the right matrix lies by columns (a weight that is given transposed): lanes run along the sum then, and what follows it is
-  /// computed one element at a time.
+  /// Whether the right matrix lies by columns (a weight that is given transposed): lanes run along the sum then, and
+  /// what follows it is computed one element at a time.
   bool columns_contiguous(const Node& product) const {
     const MatmulOperand right = matmul_operand(graph_, schedule_.node_of, product.operands[1]);
     const std::size_t depth = std::size_t(right.permutation[right.permutation.size() - 2]);
@@ -350,9 +357,11 @@ class Scheduler {
     reduced.back() = true;
     int chosen = -1;
     std::vector<std::uint32_t> variables;
-    // A weight that is given transposed is copied by rows once it serves enough rows of the left matrix: lanes run over the columns then.
+    // A weight that is given transposed is copied by rows once it serves enough rows of the left matrix: lanes run over
+    // the columns then.
     const bool by_columns = columns_contiguous(product);
-    const bool copied = by_columns && node_is(product.operands[1], Op::transpose) && rows_of(product) >= kRowsWorthCopying;
+    const bool copied =
+        by_columns && node_is(product.operands[1], Op::transpose) && rows_of(product) >= kRowsWorthCopying;
     if (copied) demand(product.operands[1]);
     const bool scalar_rows = by_columns && !copied;
     for (std::size_t u = 0; u < uses_[value.index].size() && chosen < 0; ++u) {
@@ -398,7 +407,9 @@ class Scheduler {
     const ValueId wide = cast.operands[0];
     const DType from = graph_.type(wide).dtype, to = graph_.type(cast.results[0]).dtype;
     if (!(node_is(wide, Op::cumsum) || node_is(wide, Op::cumprod)) || !is_float(from) || !is_float(to)) return -1;
-    return size_in_bytes(to) < size_in_bytes(from) && !demanded_[wide.index] && readers_[wide.index] == 1 ? schedule_.node_of[wide.index] : -1;
+    return size_in_bytes(to) < size_in_bytes(from) && !demanded_[wide.index] && readers_[wide.index] == 1
+               ? schedule_.node_of[wide.index]
+               : -1;
   }
 
   /// `value`: the result of the scan, or what it is rounded to.
@@ -501,7 +512,8 @@ class Scheduler {
     return std::any_of(operands.begin(), operands.end(), [&](ValueId operand) {
       if (is_input(operand) || !is_reduction(node(schedule_.node_of[operand.index]).op)) return false;
       const auto& uses = uses_[operand.index];
-      return std::any_of(uses.begin(), uses.end(), [&](const Use& use) { return use.group == g && !use.opaque && matches(use.index, rows); });
+      return std::any_of(uses.begin(), uses.end(),
+                         [&](const Use& use) { return use.group == g && !use.opaque && matches(use.index, rows); });
     });
   }
 
@@ -522,9 +534,11 @@ class Scheduler {
 
   /// Whether a reduction of `space` over `reduced` can be a stage of group g, which uses it; makes g a group of rows
   /// if it was none. Returns g's variables by dimension of the space.
-  std::optional<std::vector<std::uint32_t>> join_rows(int g, ValueId value, const Dims& space, const std::vector<bool>& reduced) {
+  std::optional<std::vector<std::uint32_t>> join_rows(int g, ValueId value, const Dims& space,
+                                                      const std::vector<bool>& reduced) {
     Group& target = group(g);
-    if (target.kind != GroupKind::Loops || target.stages.size() >= kMaximalStages || !may_compute(g, value)) return std::nullopt;
+    if (target.kind != GroupKind::Loops || target.stages.size() >= kMaximalStages || !may_compute(g, value))
+      return std::nullopt;
     // Every use inside the group must be at the same row.
     std::optional<std::vector<std::uint32_t>> kept;
     for (const Use& use : uses_[value.index]) {
@@ -633,7 +647,9 @@ class Scheduler {
       for (const Use& use : uses)
         if (!schedule_.groups[use.group].order.empty()) return true;
     // An element of a product's operand is used in as many steps as the other operand has rows.
-    if (cost > kConversion && std::any_of(uses.begin(), uses.end(), [&](const Use& use) { return has_product(use.group); })) return true;
+    if (cost > kConversion &&
+        std::any_of(uses.begin(), uses.end(), [&](const Use& use) { return has_product(use.group); }))
+      return true;
     if (cost <= kCheapCost) return false;
     if (several || cost * int(uses.size() - 1) > kMaximalRecomputation) return true;
     return repeated(uses[0]);
@@ -641,7 +657,8 @@ class Scheduler {
 
   bool has_product(int g) const {
     const auto& stages = schedule_.groups[g].stages;
-    return std::any_of(stages.begin(), stages.end(), [&](ValueId stage) { return node(schedule_.node_of[stage.index]).op == Op::matmul; });
+    return std::any_of(stages.begin(), stages.end(),
+                       [&](ValueId stage) { return node(schedule_.node_of[stage.index]).op == Op::matmul; });
   }
 
   /// Inlined at this index the value would be computed again for each step of an outer loop it doesn't depend on.
@@ -651,22 +668,25 @@ class Scheduler {
     bool missing = false;
     for (auto variable : g.order) {
       bool present = false;
-      for (const Affine& affine : use.index) present |= affine.coefficient(VarId{variable}).has_value() || !affine.dynamic.empty();
+      for (const Affine& affine : use.index)
+        present |= affine.coefficient(VarId{variable}).has_value() || !affine.dynamic.empty();
       if (!present && !(g.extents[variable] == SymDim(1))) missing = true;
       if (present && missing) return true;
     }
     return false;
   }
 
-  /// Stored by the group of `use`, the value would be computed again at each other index at which the group reads it, with all that is
-  /// inlined into it: the steps of a stencil would multiply.
+  /// Stored by the group of `use`, the value would be computed again at each other index at which the group reads it,
+  /// with all that is inlined into it: the steps of a stencil would multiply.
   bool computed_again(const Use& use, ValueId value) const {
-    const auto others = std::count_if(uses_[value.index].begin(), uses_[value.index].end(),
-                                      [&](const Use& other) { return other.group == use.group && !(other.index == use.index); });
+    const auto others = std::count_if(uses_[value.index].begin(), uses_[value.index].end(), [&](const Use& other) {
+      return other.group == use.group && !(other.index == use.index);
+    });
     return std::int64_t(cost_[value.index]) * others > kMaximalRecomputation;
   }
 
-  /// The reduction of a whole space that the value, one of each row, is computed from at the row itself; null if there is none.
+  /// The reduction of a whole space that the value, one of each row, is computed from at the row itself; null if there
+  /// is none.
   const Node* reduced_at_row(ValueId value, const Dims& space) const {
     const Dims& rows = shape(value);
     for (int depth = 0; depth < 8 && !is_input(value); ++depth) {
@@ -684,13 +704,16 @@ class Scheduler {
     return nullptr;
   }
 
-  /// Makes a group over a whole space one of rows, for a value of each row that is used there and elsewhere: it is computed between the
-  /// passes over the row and stored once.
+  /// Makes a group over a whole space one of rows, for a value of each row that is used there and elsewhere: it is
+  /// computed between the passes over the row and stored once.
   bool split_at_rows(const Use& use, ValueId value) {
     Group& candidate = group(use.group);
-    if (candidate.kind != GroupKind::Loops || !candidate.stages.empty() || !candidate.reductions().empty()) return false;
+    if (candidate.kind != GroupKind::Loops || !candidate.stages.empty() || !candidate.reductions().empty())
+      return false;
     const auto variables = plain_variables(use.index);
-    if (!variables || variables->empty() || variables->size() >= candidate.order.size() || candidate.inlined > kMaximalInlined) return false;
+    if (!variables || variables->empty() || variables->size() >= candidate.order.size() ||
+        candidate.inlined > kMaximalInlined)
+      return false;
     for (const Use& other : uses_[value.index])
       if (other.group == use.group && !(other.index == use.index)) return false;
     Dims space;
@@ -712,7 +735,8 @@ class Scheduler {
     return true;
   }
 
-  /// The groups that read one of the values, in order; of one that is read everywhere (a number that each step takes) the latest.
+  /// The groups that read one of the values, in order; of one that is read everywhere (a number that each step takes)
+  /// the latest.
   std::set<int> readers_of(const std::vector<ValueId>& values) const {
     std::set<int> found;
     for (ValueId value : values) {
@@ -723,7 +747,8 @@ class Scheduler {
     return found;
   }
 
-  /// Groups that may have something in common with a value of these operands: what they read, or for scalars the input it all began with.
+  /// Groups that may have something in common with a value of these operands: what they read, or for scalars the input
+  /// it all began with.
   std::set<int> siblings_of(ValueId value, const std::vector<ValueId>& operands) const {
     std::set<int> found = readers_of(operands);
     if (!shape(value).empty() || origin_[value.index] == UINT32_MAX) return found;
@@ -757,8 +782,8 @@ class Scheduler {
       if (candidate.inlined > kMaximalInlined || candidate.stores.size() >= kMaximalStores) continue;
       if (candidate.order.size() != shape(value).size()) {
         // Of each row of a reduction: the mean that a variance is computed with.
-        if (!candidate.stages.empty() && !shape(value).empty() && covers(candidate, candidate.rows(), shape(value)) && reads_at_row(g, operands) &&
-            may_compute(g, value))
+        if (!candidate.stages.empty() && !shape(value).empty() && covers(candidate, candidate.rows(), shape(value)) &&
+            reads_at_row(g, operands) && may_compute(g, value))
           return g;
         continue;
       }

@@ -3,7 +3,8 @@
 /// A group becomes one kernel (two if its reduction is split over threads). It has one iteration space: the
 /// dimensions of its widest values, each kept (`rows`) or reduced. What a group computes:
 ///     stores   values written to memory, over the whole space or over the rows only
-///     stages   reductions over the reduced dimensions; their results are scalars of a row to everything else in the group
+///     stages   reductions over the reduced dimensions; their results are scalars of a row to everything else in the
+///     group
 /// Everything else is inlined where it is used, through index maps: a broadcast, slice or concat is an address.
 ///
 ///     softmax over [n, m]: space (n, m reduced), stages max, sum; store div. One kernel, three passes over a row.
@@ -58,7 +59,8 @@ MatmulOperand matmul_operand(const Graph& graph, const std::vector<int>& node_of
 /// Strides of an input, in elements.
 Strides input_strides(const Graph& graph, const Input& input);
 
-/// Precondition: the graph is verified. With `conditions` what can raise an IEEE condition is computed for every element.
+/// Precondition: the graph is verified. With `conditions` what can raise an IEEE condition is computed for every
+/// element.
 Schedule schedule(const Graph& graph, bool conditions = false);
 
 std::string text(const Graph& graph, const Schedule& schedule);

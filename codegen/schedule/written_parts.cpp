@@ -63,7 +63,8 @@ class Walk {
     const auto& starts = update.attrs.get<Dims>("starts");
     const auto& steps = update.attrs.get<std::vector<std::int64_t>>("steps");
     Index index;
-    for (std::size_t d = 0; d < starts.size(); ++d) index.push_back(Affine(VarId{std::uint32_t(d)}) * SymDim(steps[d]) + Affine(starts[d]));
+    for (std::size_t d = 0; d < starts.size(); ++d)
+      index.push_back(Affine(VarId{std::uint32_t(d)}) * SymDim(steps[d]) + Affine(starts[d]));
     Budget::spend(1 + views.size());
     for (auto view = views.rbegin(); view != views.rend(); ++view) {
       const auto further = result_index(graph_, **view, index);
@@ -73,8 +74,8 @@ class Walk {
     return index;
   }
 
-  /// Whether the views, one after the other from the input, show every element where it is in the input. Neighbours of one kind are one
-  /// view; false where that does not say.
+  /// Whether the views, one after the other from the input, show every element where it is in the input. Neighbours of
+  /// one kind are one view; false where that does not say.
   bool cancel(const std::vector<const Node*>& views) const {
     struct View {
       Op op;
@@ -91,7 +92,8 @@ class Walk {
         view.from = before.from;
         for (std::int64_t& axis : view.axes) axis = before.axes[std::size_t(axis)];
       }
-      const bool changes = view.op == Op::reshape ? !(view.from == view.to) : !std::is_sorted(view.axes.begin(), view.axes.end());
+      const bool changes =
+          view.op == Op::reshape ? !(view.from == view.to) : !std::is_sorted(view.axes.begin(), view.axes.end());
       if (changes) left.push_back(std::move(view));
     }
     return left.empty();

@@ -17,8 +17,9 @@ struct WrittenPart {
   loop::Index at;   // where in the input the element of the value lies whose index is the loop variables 0, 1, 2, ...
 };
 
-/// What the graph's writes come to, in the order in which it is to be written: later parts may lie over earlier ones. A write is in
-/// parts if it updates slices of the input's own contents, and those are less than half of it; else it is one part, all of the input.
+/// What the graph's writes come to, in the order in which it is to be written: later parts may lie over earlier ones. A
+/// write is in parts if it updates slices of the input's own contents, and those are less than half of it; else it is
+/// one part, all of the input.
 std::vector<WrittenPart> written_parts(const Graph& graph);
 
 }  // namespace fj

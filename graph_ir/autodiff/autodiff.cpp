@@ -1,8 +1,8 @@
 // The reverse sweep, and the graph of its second half.
 //
-// A value's cotangent is complete when every node that reads it has been passed, so one walk from the last node to the first
-// is enough. The result of a composite goes to the composite's rule, which gives cotangents to its operands; the nodes between
-// get none from it, unless something outside reads them too.
+// A value's cotangent is complete when every node that reads it has been passed, so one walk from the last node to the
+// first is enough. The result of a composite goes to the composite's rule, which gives cotangents to its operands; the
+// nodes between get none from it, unless something outside reads them too.
 #include "graph_ir/autodiff/autodiff.h"
 
 #include <algorithm>
@@ -37,7 +37,8 @@ bool GradientFlow::needs(ValueId value) {
     const bool by_node = carries_gradient(node.op) && any(node.operands);
     for (ValueId result : node.results) {
       const auto composite = composite_of_.find(result);
-      const bool flows = composite == composite_of_.end() ? by_node : any(graph_.composites[composite->second].operands);
+      const bool flows =
+          composite == composite_of_.end() ? by_node : any(graph_.composites[composite->second].operands);
       const DType dtype = graph_.type(result).dtype;
       if (flows && (is_float(dtype) || is_complex(dtype)) && !stopped_.count(result)) needs_[result.index] = true;
     }
@@ -74,10 +75,12 @@ std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted
                                    std::span<const ValueId> cotangents, std::vector<BackwardStep>* steps, bool apart) {
   const std::vector<bool> needs = gradient_flow(graph, wanted);
   const std::size_t forward_values = graph.value_count();
-  std::vector<bool> fixed(forward_values, false);  // cotangents, and what is made of constants: nothing is saved for them
+  std::vector<bool> fixed(forward_values,
+                          false);  // cotangents, and what is made of constants: nothing is saved for them
   for (ValueId value : cotangents) fixed[value.index] = true;
   for (const Node& node : graph.nodes)
-    if (row(node.op).effect != Effect::Extern && std::all_of(node.operands.begin(), node.operands.end(), [&](ValueId value) { return fixed[value.index]; }))
+    if (row(node.op).effect != Effect::Extern &&
+        std::all_of(node.operands.begin(), node.operands.end(), [&](ValueId value) { return fixed[value.index]; }))
       for (ValueId result : node.results) fixed[result.index] = true;
   const std::vector<bool> turned = turned_values(graph);
   std::unordered_map<std::uint32_t, ValueId> cotangent;
@@ -142,7 +145,8 @@ Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::sp
   joint.graph.outputs.clear();
   joint.graph.writes.clear();
   for (ValueId value : of)
-    joint.cotangents.push_back(joint.graph.add_input("cotangent" + std::to_string(joint.cotangents.size()), graph.type(value)));
+    joint.cotangents.push_back(
+        joint.graph.add_input("cotangent" + std::to_string(joint.cotangents.size()), graph.type(value)));
   joint.gradients = add_gradients(joint.graph, wanted, of, joint.cotangents, &joint.steps, apart);
   return joint;
 }
@@ -186,16 +190,19 @@ Graph backward_graph(const Joint& joint, std::span<const ValueId> saved) {
   // Forward nodes that are repeated, from what backward reads down to what was saved.
   for (std::size_t i = joint.forward_nodes; i-- > 0;) {
     const Node& node = from.nodes[i];
-    if (std::any_of(node.results.begin(), node.results.end(), [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); }))
+    if (std::any_of(node.results.begin(), node.results.end(),
+                    [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); }))
       for (ValueId operand : node.operands) live[operand.index] = true;
   }
   for (std::size_t i = 0; i < from.nodes.size(); ++i) {
     const Node& node = from.nodes[i];
-    if (std::none_of(node.results.begin(), node.results.end(), [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); }))
+    if (std::none_of(node.results.begin(), node.results.end(),
+                     [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); }))
       continue;
     std::vector<ValueId> operands;
     for (ValueId operand : node.operands) {
-      FJ_CHECK(mapped[operand.index].valid(), std::string(name(node.op)) + ": backward can't be computed from what was saved");
+      FJ_CHECK(mapped[operand.index].valid(),
+               std::string(name(node.op)) + ": backward can't be computed from what was saved");
       operands.push_back(mapped[operand.index]);
     }
     if (node.op == Op::extern_call) {
@@ -203,16 +210,17 @@ Graph backward_graph(const Joint& joint, std::span<const ValueId> saved) {
       std::vector<Type> types;
       for (ValueId result : node.results) types.push_back(from.type(result));
       const std::vector<ValueId> results = graph.add_extern(std::move(operands), node.attrs, types, node.location);
-      for (std::size_t result = 0; result < results.size(); ++result) mapped[node.results[result].index] = results[result];
+      for (std::size_t result = 0; result < results.size(); ++result)
+        mapped[node.results[result].index] = results[result];
       continue;
     }
     mapped[node.results[0].index] = graph.add(node.op, std::move(operands), node.attrs, node.location);
   }
   for (const Composite& composite : from.composites) {
     Composite copy = composite;
-    bool whole = mapped[composite.result.index].valid() && std::none_of(graph.inputs.begin(), graph.inputs.end(), [&](const Input& input) {
-      return input.value == mapped[composite.result.index];
-    });
+    bool whole = mapped[composite.result.index].valid() &&
+                 std::none_of(graph.inputs.begin(), graph.inputs.end(),
+                              [&](const Input& input) { return input.value == mapped[composite.result.index]; });
     auto follow = [&](ValueId& value) {
       value = mapped[value.index];
       whole = whole && value.valid();
@@ -248,11 +256,13 @@ std::vector<ValueId> add_graph(Graph& graph, const Graph& from, std::span<const 
     }
     std::vector<Type> types;
     for (ValueId result : node.results) types.push_back(from.type(result));
-    const std::vector<ValueId> results = graph.add_extern(all(node.operands), renumbered(node.attrs), types, node.location);
+    const std::vector<ValueId> results =
+        graph.add_extern(all(node.operands), renumbered(node.attrs), types, node.location);
     for (std::size_t i = 0; i < results.size(); ++i) mapped[node.results[i].index] = results[i];
   }
   for (const Composite& composite : from.composites)
-    graph.composites.push_back({composite.rule, all(composite.operands), mapped[composite.result.index], all(composite.kept), renumbered(composite.attrs)});
+    graph.composites.push_back({composite.rule, all(composite.operands), mapped[composite.result.index],
+                                all(composite.kept), renumbered(composite.attrs)});
   std::vector<ValueId> outputs;
   for (const Output& output : from.outputs) outputs.push_back(mapped[output.value.index]);
   return outputs;

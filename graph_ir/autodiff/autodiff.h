@@ -1,7 +1,7 @@
 /// Derivatives of graphs.
 ///
-///     auto needs = gradient_flow(graph, {x});                    // which values depend on x in a way that has a derivative
-///     Joint joint = differentiate(graph, {x}, cotangents_of);    // forward and backward in one graph
+///     auto needs = gradient_flow(graph, {x});                    // which values depend on x in a way that has a
+///     derivative Joint joint = differentiate(graph, {x}, cotangents_of);    // forward and backward in one graph
 ///     Forward forward = choose_saved(graph, joint, ...);         // what is kept between the two
 ///     Graph backward = backward_graph(joint, saved);
 ///
@@ -51,15 +51,17 @@ struct BackwardStep {
   ValueId result;
   std::vector<ValueId> into;   // the operands that need a gradient
   std::vector<ValueId> given;  // the cotangent each gets; invalid: none, the result only requires a gradient by it
-  bool reads;                  // its derivative needs values of the forward graph, which eager saves, or eager saves others
+  bool reads;  // its derivative needs values of the forward graph, which eager saves, or eager saves others
   std::vector<ValueId> read;   // those values of the forward graph
 };
 
-/// Adds to the graph the nodes that compute the gradients of `wanted`, from a cotangent for each value in `of`. Wanted values
-/// may be any: what lies before them is not derived. Invalid: no path from it to a value in `of`. `apart`: a wanted value is a variable
-/// of its own though it is computed from another one, whose gradient has no part of its. Throws NoDerivative.
+/// Adds to the graph the nodes that compute the gradients of `wanted`, from a cotangent for each value in `of`. Wanted
+/// values may be any: what lies before them is not derived. Invalid: no path from it to a value in `of`. `apart`: a
+/// wanted value is a variable of its own though it is computed from another one, whose gradient has no part of its.
+/// Throws NoDerivative.
 std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of,
-                                   std::span<const ValueId> cotangents, std::vector<BackwardStep>* steps = nullptr, bool apart = false);
+                                   std::span<const ValueId> cotangents, std::vector<BackwardStep>* steps = nullptr,
+                                   bool apart = false);
 
 /// The graph with its backward nodes behind it.
 struct Joint {
@@ -72,40 +74,45 @@ struct Joint {
 };
 
 /// `of`: the values whose cotangents are given, in the order of Joint::cotangents. Throws NoDerivative.
-Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of, bool apart = false);
+Joint differentiate(const Graph& graph, std::span<const ValueId> wanted, std::span<const ValueId> of,
+                    bool apart = false);
 
 /// The forward values that backward nodes read.
 std::vector<ValueId> values_read_backward(const Joint& joint);
 
-/// Index maps that both libraries give views for (of the others they make new arrays), and casts: an operation computes in a dtype of
-/// its own what eager saves as it was given.
+/// Index maps that both libraries give views for (of the others they make new arrays), and casts: an operation computes
+/// in a dtype of its own what eager saves as it was given.
 bool stands_for_operand(Op op);
 
-/// What a graph of values does not show of their memory: copies that the user has made, which do not change with the original, and what
-/// never was an array.
+/// What a graph of values does not show of their memory: copies that the user has made, which do not change with the
+/// original, and what never was an array.
 struct Copies {
-  std::set<ValueId> maps;   // results of index maps and casts in memory of their own: not what eager would save its source for
+  std::set<ValueId>
+      maps;  // results of index maps and casts in memory of their own: not what eager would save its source for
   std::set<ValueId> twice;  // contents of several arrays
-  std::set<ValueId> inner;  // inside one function of the library, which makes no array of them: a vector as a matrix, the sum of a mean
+  std::set<ValueId> inner;  // inside one function of the library, which makes no array of them: a vector as a matrix,
+                            // the sum of a mean
 };
 
-/// What a library saves of an operation, by its result, where the rule here does not read it: values that may not be written before backward. With or
-/// without any, a backward frees the operation.
+/// What a library saves of an operation, by its result, where the rule here does not read it: values that may not be
+/// written before backward. With or without any, a backward frees the operation.
 using AlsoSaved = std::map<ValueId, std::vector<ValueId>>;
 
 /// Which forward values to save so that everything in `needed` can be computed again from them, in the fewest bytes:
 /// a minimum cut between what forward computes and what backward reads. Pointwise operations and index maps may be
-/// repeated; products, reductions, scans and gathers are not. `fixed`: values that may be saved only if they, or views of them,
-/// are read themselves, and are then (arrays the user can see, whose changes eager would notice then and only then). `kept`: is saved anyway.
-std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>& needed, const std::vector<ValueId>& fixed,
-                                  const std::set<ValueId>& copied_maps = {}, const std::set<ValueId>& kept = {});
+/// repeated; products, reductions, scans and gathers are not. `fixed`: values that may be saved only if they, or views
+/// of them, are read themselves, and are then (arrays the user can see, whose changes eager would notice then and only
+/// then). `kept`: is saved anyway.
+std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>& needed,
+                                  const std::vector<ValueId>& fixed, const std::set<ValueId>& copied_maps = {},
+                                  const std::set<ValueId>& kept = {});
 
 /// Backward alone: inputs are the saved values, then the cotangents; outputs the gradients that exist, in order.
 /// `layouts` gives the strides of each input (nullopt: contiguous), `results` those of each gradient.
 Graph backward_graph(const Joint& joint, std::span<const ValueId> saved);
 
-/// Adds the nodes of `from` with its inputs replaced: the values of its outputs. `from` has no symbols of its own. `call`: the number
-/// here of the library call that has a number there.
+/// Adds the nodes of `from` with its inputs replaced: the values of its outputs. `from` has no symbols of its own.
+/// `call`: the number here of the library call that has a number there.
 std::vector<ValueId> add_graph(Graph& graph, const Graph& from, std::span<const ValueId> inputs,
                                const std::function<std::int64_t(std::int64_t)>& call);
 

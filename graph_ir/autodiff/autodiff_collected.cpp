@@ -6,7 +6,8 @@ namespace fj {
 namespace {
 
 const Node* maker(const Graph& graph, ValueId value) {
-  const auto node = std::find_if(graph.nodes.rbegin(), graph.nodes.rend(), [&](const Node& node) { return !node.results.empty() && node.results[0] == value; });
+  const auto node = std::find_if(graph.nodes.rbegin(), graph.nodes.rend(),
+                                 [&](const Node& node) { return !node.results.empty() && node.results[0] == value; });
   return node == graph.nodes.rend() ? nullptr : &*node;
 }
 
@@ -36,13 +37,15 @@ Repeat repeat_of(const Graph& graph, ValueId gradient, int levels) {
     const Node* node = maker(graph, repeat.source);
     if (node == nullptr || node->op != Op::broadcast) break;
     std::vector<std::int64_t> dims;
-    for (std::int64_t dim : node->attrs.get<std::vector<std::int64_t>>("dims")) dims.push_back(repeat.dims[std::size_t(dim)]);
+    for (std::int64_t dim : node->attrs.get<std::vector<std::int64_t>>("dims"))
+      dims.push_back(repeat.dims[std::size_t(dim)]);
     repeat = {node->operands[0], std::move(dims)};
   }
   return repeat;
 }
 
-Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps, const std::set<ValueId>& inner) : graph_(graph), inner_(inner) {
+Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps, const std::set<ValueId>& inner)
+    : graph_(graph), inner_(inner) {
   for (const BackwardStep& step : steps)
     for (std::size_t i = 0; i < step.into.size(); ++i) {
       if (!step.given[i].valid()) continue;
@@ -54,7 +57,8 @@ Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps,
   // An operation that passes on what it got alone (that of `x + 1`) has let go of it by then.
   for (const BackwardStep& step : steps)
     if (const auto known = parts_.find(step.result); known != parts_.end() && known->second.size() == 1)
-      if (std::find(step.given.begin(), step.given.end(), known->second[0]) != step.given.end()) std::erase(holders_[known->second[0]], step.result);
+      if (std::find(step.given.begin(), step.given.end(), known->second[0]) != step.given.end())
+        std::erase(holders_[known->second[0]], step.result);
   for (std::size_t n = 0; n < graph.nodes.size(); ++n)
     for (ValueId result : graph.nodes[n].results) node_of_[result] = n;
 }
@@ -70,7 +74,8 @@ bool Collected::is_passed_on(ValueId wanted) const {
     const auto made = node_of_.find(by->second);
     if (made == node_of_.end() || inner_.count(by->second)) return false;
     const Node& node = graph_.nodes[made->second];
-    const bool operand = std::find(node.operands.begin(), node.operands.end(), value) != node.operands.end();  // not one of a composite
+    const bool operand =
+        std::find(node.operands.begin(), node.operands.end(), value) != node.operands.end();  // not one of a composite
     if ((node.op != Op::add && node.op != Op::sub) || !operand) return false;
     value = by->second;
   }
@@ -88,13 +93,17 @@ int Collected::views_that_repeat(ValueId gradient) const {
 }
 
 bool Collected::is_own(ValueId gradient) const {
-  if (const auto holders = holders_.find(gradient); holders != holders_.end() && holders->second.size() > 1) return false;
+  if (const auto holders = holders_.find(gradient); holders != holders_.end() && holders->second.size() > 1)
+    return false;
   const auto made = node_of_.find(gradient);
   if (made == node_of_.end()) return false;
   if (by_inner_.count(gradient)) return true;
   switch (graph_.nodes[made->second].op) {
     case Op::constant: return false;
-    case Op::broadcast: case Op::reshape: case Op::slice: case Op::transpose: return false;  // a view: its base has the memory too
+    case Op::broadcast:
+    case Op::reshape:
+    case Op::slice:
+    case Op::transpose: return false;  // a view: its base has the memory too
     default: return true;
   }
 }
@@ -111,7 +120,8 @@ bool Collected::is_copied(ValueId leaf) const {
   const ValueId gradient = parts->second[0];
   // Also through a view of it.
   ValueId viewed = gradient;
-  for (auto made = node_of_.find(viewed); made != node_of_.end() && !by_inner_.count(viewed); made = node_of_.find(viewed)) {
+  for (auto made = node_of_.find(viewed); made != node_of_.end() && !by_inner_.count(viewed);
+       made = node_of_.find(viewed)) {
     const Node& node = graph_.nodes[made->second];
     if (node.op != Op::reshape && node.op != Op::transpose) break;
     viewed = node.operands[0];
@@ -119,8 +129,10 @@ bool Collected::is_copied(ValueId leaf) const {
   if (views_that_repeat(viewed) > 0) return true;
   const std::vector<ValueId>& holders = holders_.at(gradient);
   if (holders.size() < 2 || holders.back() == leaf) return false;
-  // Leaves get theirs at once, each while those behind it have it too. What holds it besides may be a part of one function of the library.
-  return std::all_of(holders.begin(), holders.end(), [&](ValueId value) { return parts_.at(value).size() == 1 && !node_of_.count(value); });
+  // Leaves get theirs at once, each while those behind it have it too. What holds it besides may be a part of one
+  // function of the library.
+  return std::all_of(holders.begin(), holders.end(),
+                     [&](ValueId value) { return parts_.at(value).size() == 1 && !node_of_.count(value); });
 }
 
 }  // namespace fj

@@ -1,7 +1,7 @@
 /// How a library's autograd collects a gradient: what a tensor's `_version` tells of it.
 ///
-///     y = x * x + x.exp()      # three gradients arrive at x: the first is new memory, the second is added to it, so is the third: 2
-///     y = x + x                # both are the tensor that arrived at y: their sum is a new one: 0
+///     y = x * x + x.exp()      # three gradients arrive at x: the first is new memory, the second is added to it, so
+///     is the third: 2 y = x + x                # both are the tensor that arrived at y: their sum is a new one: 0
 #pragma once
 
 #include <map>
@@ -26,13 +26,17 @@ class Collected {
  public:
   /// `steps`: of one derivative; what they give is in `graph`. `inner`: as in Copies. All must live longer.
   Collected(const Graph& graph, const std::vector<BackwardStep>& steps, const std::set<ValueId>& inner);
-  /// How often what arrives at a value is added to in place: to the first if it is new memory that nobody else has, and to every sum.
+  /// How often what arrives at a value is added to in place: to the first if it is new memory that nobody else has, and
+  /// to every sum.
   int additions_in_place(ValueId wanted) const;
-  /// A library gives the gradient as a view of one with fewer elements, that perhaps as a view of one with still fewer: how many views.
+  /// A library gives the gradient as a view of one with fewer elements, that perhaps as a view of one with still fewer:
+  /// how many views.
   int views_that_repeat(ValueId gradient) const;
-  /// The one gradient that arrives is a cotangent that was given, which sums have handed on: a library gives that very tensor.
+  /// The one gradient that arrives is a cotangent that was given, which sums have handed on: a library gives that very
+  /// tensor.
   bool is_passed_on(ValueId wanted) const;
-  /// A leaf does not keep the one gradient that arrives, but copies it: one that repeats elements, or that somebody else has.
+  /// A leaf does not keep the one gradient that arrives, but copies it: one that repeats elements, or that somebody
+  /// else has.
   bool is_copied(ValueId leaf) const;
 
  private:
@@ -41,9 +45,11 @@ class Collected {
   const Graph& graph_;
   std::map<ValueId, std::vector<ValueId>> parts_;  // by value: what arrives, in order
   std::map<ValueId, std::vector<ValueId>> holders_;  // by gradient: whose part it is until all of it has arrived
-  std::map<std::pair<ValueId, ValueId>, ValueId> passed_by_;  // by value and what it is given: the result it is given for
+  std::map<std::pair<ValueId, ValueId>, ValueId>
+      passed_by_;  // by value and what it is given: the result it is given for
   const std::set<ValueId>& inner_;
-  std::set<ValueId> by_inner_;  // gradients that inner values have given: the function that these are in makes them in new memory
+  std::set<ValueId>
+      by_inner_;  // gradients that inner values have given: the function that these are in makes them in new memory
   std::map<ValueId, std::size_t> node_of_;
 };
 

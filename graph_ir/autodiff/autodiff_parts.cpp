@@ -1,9 +1,9 @@
 // A derivative in parts.
 //
-// What decides where a value belongs is the set of results (values of `of`) that it leads to without passing another one: values with the
-// same set are one part. A result is the only one in its own. Since a value's set holds the sets of all that is computed from it, or these
-// begin with a result, no part needs what comes of it. And every operation of a part is on the way back from each of the part's set: what
-// a backward frees is what eager's would.
+// What decides where a value belongs is the set of results (values of `of`) that it leads to without passing another
+// one: values with the same set are one part. A result is the only one in its own. Since a value's set holds the sets
+// of all that is computed from it, or these begin with a result, no part needs what comes of it. And every operation of
+// a part is on the way back from each of the part's set: what a backward frees is what eager's would.
 #include "graph_ir/autodiff/autodiff_parts.h"
 
 #include <algorithm>
@@ -27,8 +27,8 @@ class Sets {
     const auto [known, fresh] = unions_.try_emplace(std::minmax(a, b), -1);
     if (fresh) {
       std::vector<int> members;
-      std::set_union(sets_[std::size_t(a)]->begin(), sets_[std::size_t(a)]->end(), sets_[std::size_t(b)]->begin(), sets_[std::size_t(b)]->end(),
-                     std::back_inserter(members));
+      std::set_union(sets_[std::size_t(a)]->begin(), sets_[std::size_t(a)]->end(), sets_[std::size_t(b)]->begin(),
+                     sets_[std::size_t(b)]->end(), std::back_inserter(members));
       known->second = of(std::move(members));
     }
     return known->second;
@@ -73,7 +73,8 @@ DerivativeParts sorted(DerivativeParts parts, const std::set<ValueId>& given) {
   return result;
 }
 
-/// The ends behind values that get no cotangent: what a node of the library's graph leads to, though nothing comes of it.
+/// The ends behind values that get no cotangent: what a node of the library's graph leads to, though nothing comes of
+/// it.
 class Behind {
  public:
   Behind(const Joint& joint, std::span<const ValueId> wanted, const std::function<bool(ValueId)>& is_end)
@@ -90,7 +91,8 @@ class Behind {
       open.pop_back();
       if (!needs_[value.index] || !seen.insert(value).second) continue;
       if (is_end_(value)) found.push_back(value);
-      else if (const auto known = operands_.find(value); known != operands_.end()) open.insert(open.end(), known->second->begin(), known->second->end());
+      else if (const auto known = operands_.find(value); known != operands_.end())
+        open.insert(open.end(), known->second->begin(), known->second->end());
     }
     return found;
   }
@@ -106,7 +108,9 @@ class Behind {
 
 DerivativeParts parts_of(const Joint& joint, std::span<const ValueId> wanted, std::span<const ValueId> of) {
   const std::set<ValueId> given(wanted.begin(), wanted.end()), results(of.begin(), of.end());
-  const std::function<bool(ValueId)> is_end = [&](ValueId value) { return given.count(value) > 0 || results.count(value) > 0; };
+  const std::function<bool(ValueId)> is_end = [&](ValueId value) {
+    return given.count(value) > 0 || results.count(value) > 0;
+  };
   std::optional<Behind> search;
   Sets sets;
   std::vector<int> leads_to(joint.forward_values, -1);
@@ -126,8 +130,12 @@ DerivativeParts parts_of(const Joint& joint, std::span<const ValueId> wanted, st
   // What several parts need and reads nothing, back to sources.
   std::map<ValueId, std::vector<ValueId>> shared;  // with the sources it leads to
   for (auto step = joint.steps.rbegin(); step != joint.steps.rend(); ++step) {
-    if (step->reads || behind.count(step->result) || is_end(step->result) || sets.size(leads_to[step->result.index]) == 1) continue;
-    if (!std::all_of(step->into.begin(), step->into.end(), [&](ValueId value) { return is_end(value) || shared.count(value); })) continue;
+    if (step->reads || behind.count(step->result) || is_end(step->result) ||
+        sets.size(leads_to[step->result.index]) == 1)
+      continue;
+    if (!std::all_of(step->into.begin(), step->into.end(),
+                     [&](ValueId value) { return is_end(value) || shared.count(value); }))
+      continue;
     std::vector<ValueId>& sources = shared[step->result];
     for (ValueId value : step->into) {
       if (is_end(value)) add_once(sources, value);

@@ -9,9 +9,9 @@
 
 namespace fj {
 
-/// A derivative in parts that can be run and freed one by one where eager's nodes can: the cotangent of each value in `of` is complete
-/// between two parts, and what several of them are computed from has a part that all of these lead to. Operations whose derivative
-/// reads nothing are not kept apart: each part that needs them has its own.
+/// A derivative in parts that can be run and freed one by one where eager's nodes can: the cotangent of each value in
+/// `of` is complete between two parts, and what several of them are computed from has a part that all of these lead to.
+/// Operations whose derivative reads nothing are not kept apart: each part that needs them has its own.
 struct DerivativePart {
   std::vector<ValueId> results;  // one value of `of`, or such as several of these are computed from
   std::vector<ValueId> sources;  // wanted values, and results of other parts

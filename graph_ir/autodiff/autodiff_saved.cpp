@@ -1,9 +1,9 @@
 // What to save for backward: a minimum cut.
 //
-// Each forward value is a pair of vertices joined by an edge whose capacity is the value's bytes: cutting it means saving it. A value
-// that can't be computed again flows from the source; one that can flows from its operands; what backward reads flows into the
-// sink. The smallest cut is the fewest bytes from which everything that is read can be had. Saving exactly what is read is a cut too, so
-// the result is never more than that.
+// Each forward value is a pair of vertices joined by an edge whose capacity is the value's bytes: cutting it means
+// saving it. A value that can't be computed again flows from the source; one that can flows from its operands; what
+// backward reads flows into the sink. The smallest cut is the fewest bytes from which everything that is read can be
+// had. Saving exactly what is read is a cut too, so the result is never more than that.
 #include <algorithm>
 #include <limits>
 #include <queue>
@@ -118,21 +118,25 @@ double bytes(const Graph& graph, ValueId value) {
 
 }  // namespace
 
-bool stands_for_operand(Op op) { return op == Op::broadcast || op == Op::reshape || op == Op::transpose || op == Op::slice || op == Op::cast; }
+bool stands_for_operand(Op op) {
+  return op == Op::broadcast || op == Op::reshape || op == Op::transpose || op == Op::slice || op == Op::cast;
+}
 
-std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>& needed, const std::vector<ValueId>& fixed,
-                                  const std::set<ValueId>& copied_maps, const std::set<ValueId>& kept) {
+std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>& needed,
+                                  const std::vector<ValueId>& fixed, const std::set<ValueId>& copied_maps,
+                                  const std::set<ValueId>& kept) {
   const auto count = std::uint32_t(graph.value_count());
   std::vector<const Node*> definition(count, nullptr);
   for (const Node& node : graph.nodes)
     for (ValueId result : node.results) definition[result.index] = &node;
   std::vector<bool> read(count, false), seen(count, false), held(count, false);
   for (ValueId value : needed) read[value.index] = seen[value.index] = true;
-  // A view of something the user can see stands for it, as does what an operation casts it to: eager saves its memory. A copy the
-  // user made does not, be it in another dtype: the user may write into the original before backward runs.
+  // A view of something the user can see stands for it, as does what an operation casts it to: eager saves its memory.
+  // A copy the user made does not, be it in another dtype: the user may write into the original before backward runs.
   for (std::size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
-    if (stands_for_operand(node.op) && seen[node.results[0].index] && !copied_maps.count(node.results[0])) seen[node.operands[0].index] = true;
+    if (stands_for_operand(node.op) && seen[node.results[0].index] && !copied_maps.count(node.results[0]))
+      seen[node.operands[0].index] = true;
   }
   for (ValueId value : fixed) held[value.index] = true;
 

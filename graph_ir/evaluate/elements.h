@@ -77,7 +77,9 @@ template <class Format>
 struct SmallFloatElement {
   using Compute = float;
   static float load(const std::byte* place) { return Format::decode(NativeElement<std::uint16_t>::load(place)); }
-  static void store(std::byte* place, double value) { NativeElement<std::uint16_t>::store(place, Format::encode(value)); }
+  static void store(std::byte* place, double value) {
+    NativeElement<std::uint16_t>::store(place, Format::encode(value));
+  }
 };
 
 template <DType dtype>

@@ -59,7 +59,8 @@ bool evaluate_definitions(const Graph& graph, std::span<std::int64_t> symbols) {
   for (std::size_t i = 0; i < graph.symbols.size(); ++i) {
     const auto& definition = graph.symbols[i].definition;
     if (!definition) continue;
-    const auto value = floor_quotient(definition->dividend.evaluate(symbols), definition->divisor.evaluate(symbols), definition->remainder);
+    const auto value = floor_quotient(definition->dividend.evaluate(symbols), definition->divisor.evaluate(symbols),
+                                      definition->remainder);
     if (!value && graph.symbols[i].late) continue;
     if (!value) return false;
     symbols[i] = *value;
@@ -67,10 +68,12 @@ bool evaluate_definitions(const Graph& graph, std::span<std::int64_t> symbols) {
   return true;
 }
 
-std::uint32_t count_nonzero(const Graph& graph, const Node& node, std::span<const DenseArray* const> operands, std::span<std::int64_t> symbols) {
+std::uint32_t count_nonzero(const Graph& graph, const Node& node, std::span<const DenseArray* const> operands,
+                            std::span<std::int64_t> symbols) {
   if (node.op != Op::nonzero) return kOk;
   const auto& elements = operands[0]->data;
-  const auto count = std::int64_t(std::count_if(elements.begin(), elements.end(), [](std::byte element) { return element != std::byte{0}; }));
+  const auto count = std::int64_t(
+      std::count_if(elements.begin(), elements.end(), [](std::byte element) { return element != std::byte{0}; }));
   symbols[node.attrs.get<SymDim>("count").symbols()[0].index] = count;
   const auto& excluded = node.attrs.get<std::vector<std::int64_t>>("excluded");
   if (std::find(excluded.begin(), excluded.end(), count) != excluded.end()) return kUnexpectedCount;

@@ -42,11 +42,13 @@ DenseArray scalar_array(DType dtype, const Scalar& value);
 /// Fills in the symbols that are defined by others. False if a divisor is zero, unless it is late.
 [[nodiscard]] bool evaluate_definitions(const Graph& graph, std::span<std::int64_t> symbols);
 
-/// Of a `nonzero`: its symbol gets its value, and those that are computed from it. KernelStatus bits. Any other node: nothing.
-std::uint32_t count_nonzero(const Graph& graph, const Node& node, std::span<const DenseArray* const> operands, std::span<std::int64_t> symbols);
+/// Of a `nonzero`: its symbol gets its value, and those that are computed from it. KernelStatus bits. Any other node:
+/// nothing.
+std::uint32_t count_nonzero(const Graph& graph, const Node& node, std::span<const DenseArray* const> operands,
+                            std::span<std::int64_t> symbols);
 
-/// One node other than `extern_call`, its sizes known. Returns KernelStatus bits; with an integer bit (an index out of range, a
-/// division by zero) the result is not meaningful. The IEEE bits report what was raised; callers that do not
+/// One node other than `extern_call`, its sizes known. Returns KernelStatus bits; with an integer bit (an index out of
+/// range, a division by zero) the result is not meaningful. The IEEE bits report what was raised; callers that do not
 /// collect them mask them out.
 std::uint32_t evaluate(const Graph& graph, const Node& node, std::span<const DenseArray* const> operands,
                        std::span<const std::int64_t> symbols, DenseArray& result);

@@ -292,8 +292,11 @@ std::uint32_t evaluate_pointwise(const Node& node, std::span<const DenseArray* c
 
   if (node.op == Op::fma) {
     auto fused = [&]<class T>(T) {
-      auto element = [&](int operand, std::int64_t i) { return *reinterpret_cast<const T*>(operands[std::size_t(operand)]->element(i)); };
-      for (std::int64_t i = 0; i < count; ++i) *reinterpret_cast<T*>(result.element(i)) = std::fma(element(0, i), element(1, i), element(2, i));
+      auto element = [&](int operand, std::int64_t i) {
+        return *reinterpret_cast<const T*>(operands[std::size_t(operand)]->element(i));
+      };
+      for (std::int64_t i = 0; i < count; ++i)
+        *reinterpret_cast<T*>(result.element(i)) = std::fma(element(0, i), element(1, i), element(2, i));
     };
     if (result.dtype == DType::F32)
       fused(float());

@@ -45,7 +45,8 @@ void copy_element(DenseArray& to, std::int64_t to_offset, const DenseArray& from
 template <class Source>
 void pull(DenseArray& result, const DenseArray& x, Source&& source) {
   std::int64_t position = 0;
-  for_each_index(result.shape, [&](const Index& index) { copy_element(result, position++, x, offset(x.shape, source(index))); });
+  for_each_index(result.shape,
+                 [&](const Index& index) { copy_element(result, position++, x, offset(x.shape, source(index))); });
 }
 
 std::int64_t axis_of(const Node& node) { return node.attrs.get<std::int64_t>("axis"); }
@@ -179,7 +180,8 @@ void scan(const Node& node, const DenseArray& x, DenseArray& result) {
   outer[axis] = 1;
   with_dtype(x.dtype, [&]<DType dtype>() {
     for_each_index(outer, [&](const Index& start) {
-      Accumulator<dtype> total = node.op == Op::cumsum ? Accumulator<dtype>(-0.0) : Accumulator<dtype>(1);  // -0.0 + x is x
+      Accumulator<dtype> total =
+          node.op == Op::cumsum ? Accumulator<dtype>(-0.0) : Accumulator<dtype>(1);  // -0.0 + x is x
       Index index = start;
       for (index[axis] = 0; index[axis] < x.shape[axis]; ++index[axis]) {
         const std::int64_t position = offset(x.shape, index);
@@ -213,7 +215,8 @@ void matmul(const DenseArray& a, const DenseArray& b, DenseArray& result) {
 class Picked {
  public:
   using Operands = std::span<const DenseArray* const>;
-  Picked(const Node& node, const DenseArray& base, Operands indices) : axis_(std::size_t(axis_of(node))), base_(base), indices_(indices) {}
+  Picked(const Node& node, const DenseArray& base, Operands indices)
+      : axis_(std::size_t(axis_of(node))), base_(base), indices_(indices) {}
 
   /// The offset in base; nullopt: out of range.
   std::optional<std::int64_t> element(const Index& index) const {
@@ -309,7 +312,8 @@ std::uint32_t evaluate_structured(const Node& node, std::span<const DenseArray* 
     case Op::iota: {
       const std::size_t axis = std::size_t(axis_of(node));
       std::int64_t position = 0;
-      for_each_index(result.shape, [&](const Index& index) { Element<DType::I64>::store(result.element(position++), index[axis]); });
+      for_each_index(result.shape,
+                     [&](const Index& index) { Element<DType::I64>::store(result.element(position++), index[axis]); });
       return kOk;
     }
     case Op::broadcast: {
@@ -329,7 +333,8 @@ std::uint32_t evaluate_structured(const Node& node, std::span<const DenseArray* 
     }
     case Op::reshape:
       FJ_CHECK(operands[0]->data.size() == result.data.size(),
-               "reshape of " + std::to_string(operands[0]->element_count()) + " elements to " + std::to_string(result.element_count()));
+               "reshape of " + std::to_string(operands[0]->element_count()) + " elements to " +
+                   std::to_string(result.element_count()));
       result.data = operands[0]->data;
       return kOk;
     case Op::transpose: {
@@ -410,7 +415,8 @@ std::uint32_t evaluate_structured(const Node& node, std::span<const DenseArray* 
     case Op::nonzero: {
       std::int64_t found = 0;
       for (std::int64_t position = 0; position < operands[0]->element_count(); ++position)
-        if (*operands[0]->element(position) != std::byte{0}) Element<DType::I64>::store(result.element(found++), position);
+        if (*operands[0]->element(position) != std::byte{0})
+          Element<DType::I64>::store(result.element(found++), position);
       return kOk;
     }
     case Op::matmul:

@@ -4,7 +4,8 @@
 ///     return %1                       return %0
 /// Extern calls stay, in order. A dead Fallible node stays too, since eager would raise its error, unless
 /// nothing can go wrong in it: floating-point quotients, and integer ones by a constant other than 0.
-/// With `conditions`, nodes stay that can raise an IEEE condition, which NumPy reports. Returns true if the graph changed.
+/// With `conditions`, nodes stay that can raise an IEEE condition, which NumPy reports. Returns true if the graph
+/// changed.
 #pragma once
 
 #include "graph_ir/graph.h"

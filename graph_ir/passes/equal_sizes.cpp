@@ -1,4 +1,5 @@
-// A symbol that the caller binds is replaced by an expression of earlier ones. Those that are computed stay: they are computed from earlier ones, too.
+// A symbol that the caller binds is replaced by an expression of earlier ones. Those that are computed stay: they are
+// computed from earlier ones, too.
 #include "graph_ir/passes/equal_sizes.h"
 
 #include <algorithm>
@@ -27,7 +28,9 @@ class Replacement {
   }
 
  private:
-  bool is_bound(SymbolId symbol) const { return !graph_.symbols[symbol.index].definition && !graph_.symbols[symbol.index].late; }
+  bool is_bound(SymbolId symbol) const {
+    return !graph_.symbols[symbol.index].definition && !graph_.symbols[symbol.index].late;
+  }
 
   bool replace(const SymDim& size, const SymDim& by) {
     const auto& terms = size.terms();
@@ -35,8 +38,12 @@ class Replacement {
     if (terms.size() != 1 || terms[0].coefficient != 1 || terms[0].symbols.size() != 1) return false;
     const SymbolId symbol = terms[0].symbols[0];
     const std::vector<SymbolId> used = by.symbols();
-    if (!is_bound(symbol) || !std::all_of(used.begin(), used.end(), [&](SymbolId other) { return other.index < symbol.index && is_bound(other); })) return false;
-    for (auto& [index, old] : replaced_) old = old.substitute([&](SymbolId other) { return other == symbol ? by : SymDim(other); });
+    if (!is_bound(symbol) || !std::all_of(used.begin(), used.end(), [&](SymbolId other) {
+          return other.index < symbol.index && is_bound(other);
+        }))
+      return false;
+    for (auto& [index, old] : replaced_)
+      old = old.substitute([&](SymbolId other) { return other == symbol ? by : SymDim(other); });
     replaced_.emplace(symbol.index, by);
     return true;
   }

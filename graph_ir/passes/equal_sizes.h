@@ -1,5 +1,6 @@
-/// Sizes that are equal in every run, written as one. Arrays of sizes that vary have a symbol for each, and what is asked of them (by guards: a shape
-/// that has to be another's) says which are equal: operations on them then have one shape, and fuse.
+/// Sizes that are equal in every run, written as one. Arrays of sizes that vary have a symbol for each, and what is
+/// asked of them (by guards: a shape that has to be another's) says which are equal: operations on them then have one
+/// shape, and fuse.
 ///     %0 = broadcast %y {dims = [0], shape = [s0]}    y: f32[s1], s1 == s0        =>        %y: f32[s0]
 #pragma once
 

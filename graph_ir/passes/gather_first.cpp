@@ -1,5 +1,5 @@
-// `Gathering` is one node that gathers: `of` gives the elements it reads of any value of its source's shape, from the values that one
-// is computed of. How far back that goes decides `apart`.
+// `Gathering` is one node that gathers: `of` gives the elements it reads of any value of its source's shape, from the
+// values that one is computed of. How far back that goes decides `apart`.
 #include "graph_ir/passes/gather_first.h"
 
 #include <algorithm>
@@ -36,7 +36,8 @@ class Gathering {
   }
 
  private:
-  /// A value that is repeated along the gathered axes, and perhaps others: of which dimensions of the source its own are.
+  /// A value that is repeated along the gathered axes, and perhaps others: of which dimensions of the source its own
+  /// are.
   struct Repeated {
     ValueId value;
     Integers dims;
@@ -65,11 +66,12 @@ class Gathering {
     if (!definition) return true;
     if (!is_pointwise(definition->op) || depth > 8) return false;
     const std::vector<ValueId> operands = definition->operands;
-    return std::all_of(operands.begin(), operands.end(), [&](ValueId operand) { return repeated(operand) || of_inputs(operand, depth + 1); });
+    return std::all_of(operands.begin(), operands.end(),
+                       [&](ValueId operand) { return repeated(operand) || of_inputs(operand, depth + 1); });
   }
 
-  /// Whether the value's operands are gathered instead of itself. Of one that is made of several others, which may not be in memory
-  /// where it is, nothing would be saved.
+  /// Whether the value's operands are gathered instead of itself. Of one that is made of several others, which may not
+  /// be in memory where it is, nothing would be saved.
   bool apart(ValueId value) {
     const Node* definition = rewrite_.definition(value);
     if (!definition || !is_pointwise(definition->op) || row(definition->op).effect == Effect::Fallible) return false;
@@ -80,7 +82,8 @@ class Gathering {
     std::sort(whole.begin(), whole.end());
     whole.erase(std::unique(whole.begin(), whole.end()), whole.end());
     if (whole.size() == 1) return true;
-    return !whole.empty() && std::all_of(operands.begin(), operands.end(), [&](ValueId operand) { return repeated(operand) || of_inputs(operand); });
+    return !whole.empty() && std::all_of(operands.begin(), operands.end(),
+                                         [&](ValueId operand) { return repeated(operand) || of_inputs(operand); });
   }
 
   ValueId of(ValueId value) {

@@ -48,7 +48,9 @@ class Rewrite {
   }
 
  private:
-  ValueId resolved(ValueId value) const { return value.index < replacement_.size() ? replacement_[value.index] : value; }
+  ValueId resolved(ValueId value) const {
+    return value.index < replacement_.size() ? replacement_[value.index] : value;
+  }
 
   Graph& graph_;
   std::vector<Node> old_;

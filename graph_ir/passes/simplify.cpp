@@ -39,7 +39,9 @@ bool is_lossless(DType from, DType to) {
   };
   if (from == to || from == DType::Bool) return true;
   if (to == DType::Bool || (is_complex(from) && !is_complex(to))) return false;
-  if (is_integer(to)) return is_integer(from) && significant_bits(from) <= significant_bits(to) && !(is_signed_integer(from) && is_unsigned_integer(to));
+  if (is_integer(to))
+    return is_integer(from) && significant_bits(from) <= significant_bits(to) &&
+           !(is_signed_integer(from) && is_unsigned_integer(to));
   if (is_integer(from)) {
     // f16 ends at 65504: its 11 bits hold the 8-bit types, whose range it has too.
     return significant_bits(from) <= significant_bits(to);
@@ -76,8 +78,12 @@ class Simplifier {
       case Op::slice_update: return slice_update(node);
       case Op::pad: return pad(node);
       case Op::concat: return node.operands.size() == 1 ? node.operands[0] : ValueId{};
-      case Op::reduce_sum: case Op::reduce_prod: case Op::reduce_max: case Op::reduce_min: case Op::reduce_and: case Op::reduce_or:
-        return node.attrs.get<Integers>("axes").empty() ? node.operands[0] : ValueId{};
+      case Op::reduce_sum:
+      case Op::reduce_prod:
+      case Op::reduce_max:
+      case Op::reduce_min:
+      case Op::reduce_and:
+      case Op::reduce_or: return node.attrs.get<Integers>("axes").empty() ? node.operands[0] : ValueId{};
       default: return {};
     }
   }
@@ -222,7 +228,8 @@ class Simplifier {
     if (!is_lossless(from, middle)) return {};
     // Integers reach half types through float, and narrow integers differently from floats (wrapping against the
     // conversion instruction's limits), so a change of category in the middle is kept unless nothing is lost at all.
-    const bool same_category = category(from) == category(middle) || (is_integer(from) && is_integer(middle)) || from == DType::Bool;
+    const bool same_category =
+        category(from) == category(middle) || (is_integer(from) && is_integer(middle)) || from == DType::Bool;
     if (!same_category && !is_lossless(from, to)) return {};
     if (from == to) return inner->operands[0];
     Attrs attrs;
@@ -306,7 +313,8 @@ class Simplifier {
     Integers steps;
     bool operator==(const Region&) const = default;
     bool is_all_of(const Dims& shape) const {
-      return sizes == shape && std::all_of(starts.begin(), starts.end(), [](const SymDim& start) { return start == kZero; }) &&
+      return sizes == shape &&
+             std::all_of(starts.begin(), starts.end(), [](const SymDim& start) { return start == kZero; }) &&
              std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step == 1; });
     }
   };
@@ -374,7 +382,9 @@ class Simplifier {
   }
 
   ValueId pad(const Node& node) {
-    const auto none = [](const Dims& dims) { return std::all_of(dims.begin(), dims.end(), [](const SymDim& d) { return d == kZero; }); };
+    const auto none = [](const Dims& dims) {
+      return std::all_of(dims.begin(), dims.end(), [](const SymDim& d) { return d == kZero; });
+    };
     return none(node.attrs.get<Dims>("low")) && none(node.attrs.get<Dims>("high")) ? node.operands[0] : ValueId{};
   }
 

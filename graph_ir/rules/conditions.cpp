@@ -30,20 +30,26 @@ bool is_nonzero_constant(const Graph& graph, const std::vector<const Node*>& def
 
 std::uint32_t conditions_of(const Graph& graph, const Node& node) {
   switch (row(node.op).lowering) {
-    case Lowering::Constant: case Lowering::Index: case Lowering::IndexMap: case Lowering::Gather: case Lowering::Nonzero: case Lowering::Extern:
-      return 0;
+    case Lowering::Constant:
+    case Lowering::Index:
+    case Lowering::IndexMap:
+    case Lowering::Gather:
+    case Lowering::Nonzero:
+    case Lowering::Extern: return 0;
     default: break;
   }
   if (node.op == Op::scatter) return 0;
   const DType operand = graph.type(node.operands[0]).dtype;
   if (node.op == Op::floor_div && is_signed_integer(operand)) return kFloatConditions;  // the lowest by -1 overflows
-  if (node.op == Op::cast) return cast_may_raise(operand, graph.type(node.results[0]).dtype) ? kFloatConditions & ~kFloatDivide : 0;
+  if (node.op == Op::cast)
+    return cast_may_raise(operand, graph.type(node.results[0]).dtype) ? kFloatConditions & ~kFloatDivide : 0;
   // |a + bi| is a square root of squares.
   if (is_complex(operand) && node.op == Op::abs) return kFloatConditions;
   if (!is_real_or_complex(operand)) return 0;
   switch (row(node.op).raises) {
     case Raises::Quiet: return 0;
-    // Neither divides nor has a pole, of complex numbers too. (A product of matrices may: BLAS multiplies what it pads with.)
+    // Neither divides nor has a pole, of complex numbers too. (A product of matrices may: BLAS multiplies what it pads
+    // with.)
     case Raises::Rounding: return kFloatConditions & ~kFloatDivide;
     case Raises::Any: return kFloatConditions;
   }

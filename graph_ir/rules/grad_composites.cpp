@@ -1,7 +1,8 @@
 // The derivatives of composites: the functions that composites.def names, each by the formula of torch's own backward.
 //
-// `d.operands` are the composite's inputs, `d.result` its result; what a rule finds in `d.kept` and `d.attrs` is in the comment
-// above it. What a rule adds can be a composite again (a sigmoid in the derivative of silu), for derivatives of higher order.
+// `d.operands` are the composite's inputs, `d.result` its result; what a rule finds in `d.kept` and `d.attrs` is in the
+// comment above it. What a rule adds can be a composite again (a sigmoid in the derivative of silu), for derivatives of
+// higher order.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -33,10 +34,11 @@ ValueId same_again(Derivation& d, ValueId x) {
 /// x to a constant power, as front ends lower it. Also x ** 0 depends on x for autograd, by a derivative that is 0.
 ValueId power(Derivation& d, ValueId x, double exponent) {
   const ValueId one = exponent == 0 ? d.number(x, 1) : ValueId();
-  const ValueId y = exponent == 0      ? d.where(d.add(Op::is_nan, {x}), one, one)  // reads x, which a derivative in a graph of its own has to begin at
-                    : exponent == 1    ? same_again(d, x)
-                    : exponent == 2    ? d.square(x)
-                    : exponent == 3    ? d.mul(d.square(x), x)
+  const ValueId y = exponent == 0   ? d.where(d.add(Op::is_nan, {x}), one,
+                                              one)  // reads x, which a derivative in a graph of its own has to begin at
+                    : exponent == 1 ? same_again(d, x)
+                    : exponent == 2 ? d.square(x)
+                    : exponent == 3 ? d.mul(d.square(x), x)
                     : exponent == 0.5  ? d.add(Op::sqrt, {x})
                     : exponent == -0.5 ? d.add(Op::rsqrt, {x})
                     : exponent == -1   ? d.div(d.number(x, 1), x)
@@ -68,9 +70,10 @@ ValueId spread_sum(Derivation& d, ValueId x, const Integers& axes) {
 /// Nothing flows back: detach(), and values computed under no_grad().
 void Stop(Derivation&) {}
 
-/// One result of a library call, by the library's own derivative: a call that takes the cotangent and what is kept. Operands: those of the call that the
-/// library derives the result by. handle: the number of that call; derived: which of the kept it gives gradients of; gradients: the operands' places
-/// among these, or -1 where none arrives though the result requires one by the operand; operand_strides: of what is kept.
+/// One result of a library call, by the library's own derivative: a call that takes the cotangent and what is kept.
+/// Operands: those of the call that the library derives the result by. handle: the number of that call; derived: which
+/// of the kept it gives gradients of; gradients: the operands' places among these, or -1 where none arrives though the
+/// result requires one by the operand; operand_strides: of what is kept.
 void Extern(Derivation& d) {
   const Integers &derived = d.attrs.get<Integers>("derived"), &places = d.attrs.get<Integers>("gradients");
   using Layouts = std::vector<std::optional<Dims>>;
@@ -93,9 +96,10 @@ void Extern(Derivation& d) {
   }
 }
 
-/// The cotangent, and where `below` a part of it or 0. To torch it depends on what `below` compares, by a derivative that is 0: a second derivative
-/// reaches that.
-ValueId passed(Derivation& d, ValueId cotangent, ValueId below, ValueId compared, std::optional<double> part = std::nullopt) {
+/// The cotangent, and where `below` a part of it or 0. To torch it depends on what `below` compares, by a derivative
+/// that is 0: a second derivative reaches that.
+ValueId passed(Derivation& d, ValueId cotangent, ValueId below, ValueId compared,
+               std::optional<double> part = std::nullopt) {
   const ValueId less = !part ? d.zeros(d.type(cotangent)) : *part == 1 ? cotangent : d.scale(cotangent, *part);
   const ValueId result = d.where(below, less, cotangent);
   Attrs attrs;
@@ -104,18 +108,22 @@ ValueId passed(Derivation& d, ValueId cotangent, ValueId below, ValueId compared
   return result;
 }
 void Passed(Derivation& d) {
-  if (d.wanted[0]) d.give(0, passed(d, d.cotangent, d.kept[0], d.operands[1], d.attrs.find("part") ? std::optional(attribute(d, "part")) : std::nullopt));
+  if (d.wanted[0])
+    d.give(0, passed(d, d.cotangent, d.kept[0], d.operands[1],
+                     d.attrs.find("part") ? std::optional(attribute(d, "part")) : std::nullopt));
   if (d.wanted[1]) d.give(1, d.zeros(d.type(d.operands[1])));
 }
 
 /// By the result: 0 where it is 0.
 void Relu(Derivation& d) { d.give(0, passed(d, d.cotangent, d.compare(Op::le, d.result, 0), d.result)); }
 
-/// limit: what is not above is not passed on. None: all is, by a derivative that does not read x, but depends on x to torch.
+/// limit: what is not above is not passed on. None: all is, by a derivative that does not read x, but depends on x to
+/// torch.
 void Threshold(Derivation& d) {
   const ValueId x = d.operands[0];
   if (d.attrs.find("limit")) return d.give(0, passed(d, d.cotangent, d.compare(Op::le, x, attribute(d, "limit")), x));
-  d.give(0, passed(d, d.cotangent, d.add(Op::is_nan, {x}), x, 1.0));  // which reads x: a derivative in a graph of its own has to begin at it
+  d.give(0, passed(d, d.cotangent, d.add(Op::is_nan, {x}), x,
+                   1.0));  // which reads x: a derivative in a graph of its own has to begin at it
 }
 
 /// By the result, which torch keeps, whatever becomes of x.
@@ -143,7 +151,8 @@ void Softplus(Derivation& d) {
 
 /// slope
 void LeakyRelu(Derivation& d) {
-  d.give(0, passed(d, d.cotangent, d.add(Op::logical_not, {d.compare(Op::gt, d.operands[0], 0)}), d.operands[0], attribute(d, "slope")));
+  d.give(0, passed(d, d.cotangent, d.add(Op::logical_not, {d.compare(Op::gt, d.operands[0], 0)}), d.operands[0],
+                   attribute(d, "slope")));
 }
 
 /// alpha, scale, input_scale
@@ -202,7 +211,8 @@ void Logsumexp(Derivation& d) {
   d.give(0, d.mul(spread_result(d, d.cotangent, axes, shape), weight));
 }
 
-/// Operands: x, then weight if `weighted`, then bias if `biased`, in x's last dimensions. Kept: mean and 1/deviation, with the axes kept.
+/// Operands: x, then weight if `weighted`, then bias if `biased`, in x's last dimensions. Kept: mean and 1/deviation,
+/// with the axes kept.
 void LayerNorm(Derivation& d) {
   const ValueId x = d.operands[0];
   const Integers& axes = d.attrs.get<Integers>("axes");
@@ -276,7 +286,8 @@ void Clamp(Derivation& d) {
   }
 }
 
-/// The largest or smallest element over `axes` (not given: all): elements that are equal to it (or NaN, where it is one) share the cotangent.
+/// The largest or smallest element over `axes` (not given: all): elements that are equal to it (or NaN, where it is
+/// one) share the cotangent.
 void Extremum(Derivation& d) {
   const Type type = d.type(d.operands[0]);
   Integers axes;
@@ -291,8 +302,9 @@ void Extremum(Derivation& d) {
   d.give(0, d.where(chosen, d.spread(d.div(d.cotangent, count), axes, type.shape), d.zeros(type)));
 }
 
-/// One element along `axis`, or over `axes`: the one at the position kept (of several axes counted row by row, in any dtype; the axes dropped),
-/// which alone has the derivative. compared: to torch that depends on the operand, by zeros (nll_loss).
+/// One element along `axis`, or over `axes`: the one at the position kept (of several axes counted row by row, in any
+/// dtype; the axes dropped), which alone has the derivative. compared: to torch that depends on the operand, by zeros
+/// (nll_loss).
 void Picked(Derivation& d) {
   const Attr* given = d.attrs.find("axes");
   const Integers axes = given ? std::get<Integers>(*given) : Integers{d.attrs.get<std::int64_t>("axis")};
@@ -300,10 +312,12 @@ void Picked(Derivation& d) {
   const DType counted = d.type(d.kept[0]).dtype;
   ValueId position = d.cast(d.iota(type.shape, axes[0]), counted);
   for (std::size_t i = 1; i < axes.size(); ++i)
-    position = d.sum(d.mul(position, d.broadcast(d.count(type.shape, {axes[i]}, counted), {}, type.shape)), d.cast(d.iota(type.shape, axes[i]), counted));
+    position = d.sum(d.mul(position, d.broadcast(d.count(type.shape, {axes[i]}, counted), {}, type.shape)),
+                     d.cast(d.iota(type.shape, axes[i]), counted));
   const ValueId chosen = d.add(Op::eq, {position, d.spread(d.kept[0], axes, type.shape)});
   const ValueId spread = spread_result(d, d.cotangent, axes, type.shape);
-  d.give(0, d.attrs.find("compared") ? passed(d, spread, d.add(Op::logical_not, {chosen}), d.operands[0]) : d.where(chosen, spread, d.zeros(type)));
+  d.give(0, d.attrs.find("compared") ? passed(d, spread, d.add(Op::logical_not, {chosen}), d.operands[0])
+                                     : d.where(chosen, spread, d.zeros(type)));
 }
 
 /// The product of two vectors: multiples of the other one, of whose zeros a product of matrices would lose the sign.
@@ -316,9 +330,11 @@ void Dot(Derivation& d) {
   }
 }
 
-/// axes, shifts (not negative, below the sizes), lengths: the sizes of those axes. Rolled back, which is one function too.
+/// axes, shifts (not negative, below the sizes), lengths: the sizes of those axes. Rolled back, which is one function
+/// too.
 void Roll(Derivation& d) {
-  Integers axes = d.attrs.get<Integers>("axes"), shifts = d.attrs.get<Integers>("shifts"), lengths = d.attrs.get<Integers>("lengths");
+  Integers axes = d.attrs.get<Integers>("axes"), shifts = d.attrs.get<Integers>("shifts"),
+           lengths = d.attrs.get<Integers>("lengths");
   for (Integers* each : {&axes, &shifts, &lengths}) std::reverse(each->begin(), each->end());
   ValueId value = d.cotangent;
   const Dims shape = d.shape(value);
@@ -336,7 +352,8 @@ void Roll(Derivation& d) {
     };
     Attrs attrs;
     attrs.set("axis", axes[i]);
-    value = d.reshape(d.add(Op::concat, {part(shifts[i], lengths[i] - shifts[i]), part(0, shifts[i])}, std::move(attrs)), shape);
+    value = d.reshape(
+        d.add(Op::concat, {part(shifts[i], lengths[i] - shifts[i]), part(0, shifts[i])}, std::move(attrs)), shape);
     shifts[i] = lengths[i] - shifts[i];
   }
   if (value == d.cotangent) value = same_again(d, value);

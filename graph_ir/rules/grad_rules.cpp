@@ -23,8 +23,9 @@ ValueId Derivation::add(Op op, std::vector<ValueId> operands, Attrs attrs) {
 }
 
 void Derivation::give(std::size_t operand, ValueId value) {
-  FJ_CHECK(type(value) == type(operands[operand]),
-           "a gradient of " + text(type(value)) + " for a " + text(type(operands[operand])) + ", operand of " + std::string(name(op)));
+  FJ_CHECK(type(value) == type(operands[operand]), "a gradient of " + text(type(value)) + " for a " +
+                                                       text(type(operands[operand])) + ", operand of " +
+                                                       std::string(name(op)));
   given[operand] = value;
 }
 
@@ -85,14 +86,19 @@ ValueId Derivation::spread(ValueId reduced, const Integers& axes, const Dims& sh
   return broadcast(reduced, std::move(dims), shape);
 }
 
-ValueId Derivation::reduce(Op op, ValueId x, const Integers& axes) { return axes.empty() ? x : add(op, {x}, with("axes", axes)); }
+ValueId Derivation::reduce(Op op, ValueId x, const Integers& axes) {
+  return axes.empty() ? x : add(op, {x}, with("axes", axes));
+}
 
-ValueId Derivation::iota(const Dims& shape, std::int64_t axis) { return add(Op::iota, {}, with("shape", shape, "axis", axis)); }
+ValueId Derivation::iota(const Dims& shape, std::int64_t axis) {
+  return add(Op::iota, {}, with("shape", shape, "axis", axis));
+}
 
 ValueId Derivation::count(const Dims& shape, const Integers& axes, DType dtype) {
   SymDim size = 1;
   for (std::int64_t axis : axes) size = size * shape[std::size_t(axis)];
-  if (auto known = size.constant()) return add(Op::constant, {}, with("value", Attr(scalar_of(dtype, double(*known))), "to", dtype));
+  if (auto known = size.constant())
+    return add(Op::constant, {}, with("value", Attr(scalar_of(dtype, double(*known))), "to", dtype));
   return cast(add(Op::dim, {}, with("value", size)), dtype);
 }
 
@@ -112,7 +118,8 @@ void ZeroGrad(Derivation& d) {
 void NegGrad(Derivation& d) { d.give(0, d.neg(d.cotangent)); }
 void AbsGrad(Derivation& d) {
   const ValueId x = d.operands[0];
-  const ValueId sign = d.where(d.add(Op::is_nan, {x}), d.zeros(d.type(x)), d.add(Op::sign, {x}));  // torch's sign of NaN is 0
+  const ValueId sign =
+      d.where(d.add(Op::is_nan, {x}), d.zeros(d.type(x)), d.add(Op::sign, {x}));  // torch's sign of NaN is 0
   d.give(0, d.mul(d.cotangent, sign));
 }
 void SqrtGrad(Derivation& d) { d.give(0, d.div(d.cotangent, d.scale(d.result, 2))); }
@@ -147,7 +154,9 @@ void TanhGrad(Derivation& d) {
   d.give(0, d.cast(d.mul(d.cast(d.cotangent, wide), slope), dtype));
 }
 void AsinhGrad(Derivation& d) { d.give(0, d.mul(d.cotangent, d.add(Op::rsqrt, {d.plus(d.square(d.operands[0]), 1)}))); }
-void AcoshGrad(Derivation& d) { d.give(0, d.mul(d.cotangent, d.add(Op::rsqrt, {d.plus(d.square(d.operands[0]), -1)}))); }
+void AcoshGrad(Derivation& d) {
+  d.give(0, d.mul(d.cotangent, d.add(Op::rsqrt, {d.plus(d.square(d.operands[0]), -1)})));
+}
 void AtanhGrad(Derivation& d) { d.give(0, d.div(d.cotangent, d.plus(d.neg(d.square(d.operands[0])), 1))); }
 void ErfGrad(Derivation& d) {
   d.give(0, d.mul(d.scale(d.add(Op::exp, {d.neg(d.square(d.operands[0]))}), M_2_SQRTPI), d.cotangent));
@@ -200,7 +209,8 @@ void PowGrad(Derivation& d) {
 void Atan2Grad(Derivation& d) {
   const ValueId y = d.operands[0], x = d.operands[1];
   const ValueId radius = d.sum(d.square(y), d.square(x));
-  const ValueId inverse = d.where(d.compare(Op::eq, radius, 0), d.zeros(d.type(radius)), d.div(d.number(radius, 1), radius));
+  const ValueId inverse =
+      d.where(d.compare(Op::eq, radius, 0), d.zeros(d.type(radius)), d.div(d.number(radius, 1), radius));
   if (d.wanted[0]) d.give(0, d.mul(d.mul(d.cotangent, x), inverse));
   if (d.wanted[1]) d.give(1, d.mul(d.mul(d.cotangent, d.neg(y)), inverse));
 }
@@ -252,7 +262,8 @@ void BroadcastGrad(Derivation& d) {
   Integers axes;
   for (std::int64_t axis = 0; axis < std::int64_t(to.size()); ++axis) {
     const auto place = std::find(dims.begin(), dims.end(), axis);
-    if (place == dims.end() || !(from[std::size_t(place - dims.begin())] == to[std::size_t(axis)])) axes.push_back(axis);
+    if (place == dims.end() || !(from[std::size_t(place - dims.begin())] == to[std::size_t(axis)]))
+      axes.push_back(axis);
   }
   // What is left are the dimensions the operand has, in the order of the result; `dims` may permute them.
   const Dims wanted = from;
@@ -287,7 +298,8 @@ ValueId sliced(Derivation& d, ValueId x, const Dims& starts, const Dims& sizes, 
 }  // namespace
 
 void SliceGrad(Derivation& d) {
-  d.give(0, updated(d, d.zeros(d.type(d.operands[0])), d.cotangent, d.attrs.get<Dims>("starts"), d.attrs.get<Integers>("steps")));
+  d.give(0, updated(d, d.zeros(d.type(d.operands[0])), d.cotangent, d.attrs.get<Dims>("starts"),
+                    d.attrs.get<Integers>("steps")));
 }
 
 void PadGrad(Derivation& d) {
@@ -307,7 +319,8 @@ void PadGrad(Derivation& d) {
     const ValueId added = d.add(Op::pad, {d.zeros(inner), full(d, dtype, 1, {})}, with("low", low, "high", high));
     Integers axes(low.size());
     std::iota(axes.begin(), axes.end(), 0);
-    d.give(1, d.reduce(Op::reduce_sum, d.where(d.compare(Op::eq, added, 0), d.zeros(d.type(added)), d.cotangent), axes));
+    d.give(1,
+           d.reduce(Op::reduce_sum, d.where(d.compare(Op::eq, added, 0), d.zeros(d.type(added)), d.cotangent), axes));
   }
 }
 
@@ -381,8 +394,8 @@ void CumsumGrad(Derivation& d) {
   d.give(0, flipped(d, d.plus(sums, 0.0), axis));  // torch's sums begin with 0.0
 }
 
-/// As the products of ever longer runs, each of two: y[i] *= y[i - 1], then y[i - 2], y[i - 4], ... A quotient by x would be
-/// shorter, and wrong where x is 0.
+/// As the products of ever longer runs, each of two: y[i] *= y[i - 1], then y[i - 2], y[i - 4], ... A quotient by x
+/// would be shorter, and wrong where x is 0.
 void CumprodGrad(Derivation& d) {
   const auto axis = d.attrs.get<std::int64_t>("axis");
   const std::optional<std::int64_t> count = d.shape(d.result)[std::size_t(axis)].constant();
@@ -400,7 +413,8 @@ void CumprodGrad(Derivation& d) {
   d.give(0, cotangent);
 }
 
-/// The product of the others, those in front times those behind: right where some are 0, and so are its own derivatives.
+/// The product of the others, those in front times those behind: right where some are 0, and so are its own
+/// derivatives.
 void ProdGrad(Derivation& d) {
   const Integers axes = d.attrs.get<Integers>("axes");
   const Type type = d.type(d.operands[0]);
@@ -471,7 +485,8 @@ void ScatterGrad(Derivation& d) {
 
 namespace {
 
-/// Of one element of each row: its own position is asked whether it is the index, which fuses with what follows as no scatter does.
+/// Of one element of each row: its own position is asked whether it is the index, which fuses with what follows as no
+/// scatter does.
 ValueId one_of_each_row(Derivation& d, std::int64_t axis, const Dims& shape) {
   Dims rows = shape;
   rows.erase(rows.begin() + axis);
@@ -492,7 +507,8 @@ void TakeAlongGrad(Derivation& d) {
   const Dims shape = d.shape(d.operands[0]), picked = d.shape(d.operands[1]);
   if (picked[std::size_t(axis)] == SymDim(1)) return d.give(0, one_of_each_row(d, axis, shape));
   std::vector<ValueId> operands{d.zeros(d.type(d.operands[0])), d.cotangent};
-  for (std::int64_t i = 0; i < std::int64_t(shape.size()); ++i) operands.push_back(i == axis ? d.operands[1] : d.iota(picked, i));
+  for (std::int64_t i = 0; i < std::int64_t(shape.size()); ++i)
+    operands.push_back(i == axis ? d.operands[1] : d.iota(picked, i));
   d.give(0, d.add(Op::scatter_add, std::move(operands), with("axis", std::int64_t(0))));
 }
 
@@ -503,7 +519,8 @@ void MatmulGrad(Derivation& d) {
     std::swap(permutation[permutation.size() - 1], permutation[permutation.size() - 2]);
     return d.add(Op::transpose, {x}, with("permutation", permutation));
   };
-  // (a b)^T = b^T a^T: the gradient of a turned operand is computed as what was turned lies, so that it needs no copy to lie so.
+  // (a b)^T = b^T a^T: the gradient of a turned operand is computed as what was turned lies, so that it needs no copy
+  // to lie so.
   const auto product = [&](std::size_t operand, ValueId a, ValueId b) {
     const bool turned = operand < d.turned.size() && d.turned[operand];
     d.give(operand, turned ? transposed(d.add(Op::matmul, {transposed(b), transposed(a)})) : d.add(Op::matmul, {a, b}));

@@ -1,8 +1,8 @@
 /// Derivative rules: one function per name in the gradient column of ops.def, and one per row of composites.def.
 ///
 /// A rule is given a node of the forward graph and the cotangent of its result, and adds the nodes that compute the
-/// cotangents of its operands. Rules are written with the operations of the graph, so what they make has derivatives too.
-/// Where mathematics leaves a choice (a tie, a kink, a zero to the power of zero) it is torch's.
+/// cotangents of its operands. Rules are written with the operations of the graph, so what they make has derivatives
+/// too. Where mathematics leaves a choice (a tie, a kink, a zero to the power of zero) it is torch's.
 #pragma once
 
 #include <vector>
@@ -14,10 +14,18 @@ namespace fj {
 /// What a rule sees and gives.
 class Derivation {
  public:
-  Derivation(Graph& graph, Op op, std::vector<ValueId> operands, ValueId result, std::vector<ValueId> kept, Attrs attrs, ValueId cotangent,
-             std::vector<bool> wanted, Location location)
-      : graph(graph), op(op), operands(std::move(operands)), result(result), kept(std::move(kept)), attrs(std::move(attrs)),
-        cotangent(cotangent), wanted(std::move(wanted)), given(this->operands.size()), location_(std::move(location)) {}
+  Derivation(Graph& graph, Op op, std::vector<ValueId> operands, ValueId result, std::vector<ValueId> kept, Attrs attrs,
+             ValueId cotangent, std::vector<bool> wanted, Location location)
+      : graph(graph),
+        op(op),
+        operands(std::move(operands)),
+        result(result),
+        kept(std::move(kept)),
+        attrs(std::move(attrs)),
+        cotangent(cotangent),
+        wanted(std::move(wanted)),
+        given(this->operands.size()),
+        location_(std::move(location)) {}
 
   Graph& graph;
   const Op op;                       // of the node; of a composite the one that makes its result

@@ -11,7 +11,8 @@ struct Rules {
 };
 
 constexpr Rules table[] = {
-#define FJ_OP(name, operands, attrs, shape_rule, type_rule, effect, gradient, lowering, ...) {shape::shape_rule, type::type_rule},
+#define FJ_OP(name, operands, attrs, shape_rule, type_rule, effect, gradient, lowering, ...) \
+  {shape::shape_rule, type::type_rule},
 #include "graph_ir/ops.def"
 };
 

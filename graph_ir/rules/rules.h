@@ -1,5 +1,5 @@
-/// The shape and type rules that rows of ops.def name: one function each. A rule either gives the result's shape or dtype
-/// or says what is wrong with the operands; Graph::add and the verifier use the same function.
+/// The shape and type rules that rows of ops.def name: one function each. A rule either gives the result's shape or
+/// dtype or says what is wrong with the operands; Graph::add and the verifier use the same function.
 #pragma once
 
 #include <span>

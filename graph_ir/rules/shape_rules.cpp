@@ -17,12 +17,14 @@ std::string text(const Dims& shape) {
 
 void expect_shape(std::size_t operand, const Dims& found, const Dims& expected) {
   if (found != expected)
-    throw Violation{"operand " + std::to_string(operand) + " has shape " + text(found) + ", expected " + text(expected)};
+    throw Violation{"operand " + std::to_string(operand) + " has shape " + text(found) + ", expected " +
+                    text(expected)};
 }
 
 void expect_count(const char* attr, std::size_t found, std::size_t expected) {
   if (found != expected)
-    throw Violation{std::string("attribute ") + attr + " has " + std::to_string(found) + " entries, expected " + std::to_string(expected)};
+    throw Violation{std::string("attribute ") + attr + " has " + std::to_string(found) + " entries, expected " +
+                    std::to_string(expected)};
 }
 
 std::size_t axis_of(const Operation& o, std::size_t rank) {
@@ -63,7 +65,8 @@ Dims Attr(const Operation& o) {
 
 Dims Same(const Operation& o) {
   for (std::size_t i = 1; i < o.operands.size(); ++i) expect_shape(i, o.operands[i].shape, o.operands[0].shape);
-  if (const fj::Attr* axis = o.attrs.find("axis"); axis && row(o.op).lowering == Lowering::Scan) axis_of(o, o.operands[0].shape.size());
+  if (const fj::Attr* axis = o.attrs.find("axis"); axis && row(o.op).lowering == Lowering::Scan)
+    axis_of(o, o.operands[0].shape.size());
   return o.operands[0].shape;
 }
 
@@ -72,8 +75,10 @@ Dims picked(const Operation& o, std::size_t first) {
   const Dims& from = o.operands[0].shape;
   const std::size_t axis = axis_of(o, from.size()), count = o.operands.size() - first;
   if (count == 0) throw Violation{"takes at least one operand of indices"};
-  if (axis + count > from.size()) throw Violation{"has more indices than the operand has axes from " + std::to_string(axis) + " on"};
-  for (std::size_t i = first + 1; i < o.operands.size(); ++i) expect_shape(i, o.operands[i].shape, o.operands[first].shape);
+  if (axis + count > from.size())
+    throw Violation{"has more indices than the operand has axes from " + std::to_string(axis) + " on"};
+  for (std::size_t i = first + 1; i < o.operands.size(); ++i)
+    expect_shape(i, o.operands[i].shape, o.operands[first].shape);
   Dims shape(from.begin(), from.begin() + long(axis));
   shape.insert(shape.end(), o.operands[first].shape.begin(), o.operands[first].shape.end());
   shape.insert(shape.end(), from.begin() + long(axis + count), from.end());
@@ -87,7 +92,8 @@ Dims Same0(const Operation& o) {
     expect_count("starts", o.attrs.get<Dims>("starts").size(), base.size());
     expect_count("steps", o.attrs.get<Integers>("steps").size(), base.size());
     if (o.operands[1].shape.size() != base.size())
-      throw Violation{"operand 1 has rank " + std::to_string(o.operands[1].shape.size()) + ", expected " + std::to_string(base.size())};
+      throw Violation{"operand 1 has rank " + std::to_string(o.operands[1].shape.size()) + ", expected " +
+                      std::to_string(base.size())};
   } else {  // scatter, scatter_add
     expect_shape(1, o.operands[1].shape, picked(o, 2));
   }
@@ -99,7 +105,8 @@ Dims Permute(const Operation& o) {
   const Dims& from = o.operands[0].shape;
   expect_count("permutation", permutation.size(), from.size());
   if (std::set<std::int64_t>(permutation.begin(), permutation.end()).size() != from.size() ||
-      std::any_of(permutation.begin(), permutation.end(), [&](auto p) { return p < 0 || std::size_t(p) >= from.size(); }))
+      std::any_of(permutation.begin(), permutation.end(),
+                  [&](auto p) { return p < 0 || std::size_t(p) >= from.size(); }))
     throw Violation{"not a permutation"};
   Dims shape;
   for (std::int64_t p : permutation) shape.push_back(from[std::size_t(p)]);
@@ -119,8 +126,8 @@ Dims Sizes(const Operation& o) {
     if (!start || !size || !extent || *size == 0) continue;
     const std::int64_t last = *start + (*size - 1) * steps[i];
     if (*start < 0 || *start >= *extent || last < 0 || last >= *extent)
-      throw Violation{"dimension " + std::to_string(i) + " reads " + std::to_string(*start) + " to " + std::to_string(last) +
-                      " of size " + std::to_string(*extent)};
+      throw Violation{"dimension " + std::to_string(i) + " reads " + std::to_string(*start) + " to " +
+                      std::to_string(last) + " of size " + std::to_string(*extent)};
   }
   return sizes;
 }
@@ -180,14 +187,17 @@ Dims Along(const Operation& o) {
 
 Dims Count(const Operation& o) {
   const SymDim& count = o.attrs.get<SymDim>("count");
-  if (count.symbols().size() != 1 || !(count == SymDim(count.symbols()[0]))) throw Violation{"count is " + count.text() + ", expected a symbol"};
-  if (o.operands[0].dtype != DType::Bool) throw Violation{"operand 0 is " + std::string(name(o.operands[0].dtype)) + ", expected bool"};
+  if (count.symbols().size() != 1 || !(count == SymDim(count.symbols()[0])))
+    throw Violation{"count is " + count.text() + ", expected a symbol"};
+  if (o.operands[0].dtype != DType::Bool)
+    throw Violation{"operand 0 is " + std::string(name(o.operands[0].dtype)) + ", expected bool"};
   return {count};
 }
 
 Dims Matmul(const Operation& o) {
   const Dims &a = o.operands[0].shape, &b = o.operands[1].shape;
-  if (a.size() < 2 || b.size() != a.size()) throw Violation{"operands have ranks " + std::to_string(a.size()) + " and " + std::to_string(b.size())};
+  if (a.size() < 2 || b.size() != a.size())
+    throw Violation{"operands have ranks " + std::to_string(a.size()) + " and " + std::to_string(b.size())};
   Dims expected = a;
   expected[a.size() - 2] = a.back();
   expected.back() = b.back();

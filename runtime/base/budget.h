@@ -1,7 +1,7 @@
 /// How much work compiling one piece may be. Counted in steps, not in time, so that it is the same everywhere.
 ///
-/// Each walk of the compiler over a graph, a schedule or loop expressions is meant to be linear; one that turns out not to
-/// be must not hang whoever calls the function. A step is one operation, use or expression that is looked at.
+/// Each walk of the compiler over a graph, a schedule or loop expressions is meant to be linear; one that turns out not
+/// to be must not hang whoever calls the function. A step is one operation, use or expression that is looked at.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // The choice of what is logged, and where it goes.
 //
-// The choice is an immutable list of (artifact, pattern) swapped as a whole, so that readers on other threads see either
-// the old or the new one; `logged_artifacts` answers the common "nothing" without it.
+// The choice is an immutable list of (artifact, pattern) swapped as a whole, so that readers on other threads see
+// either the old or the new one; `logged_artifacts` answers the common "nothing" without it.
 #include "runtime/base/log.h"
 
 #include <cstdio>

@@ -2,8 +2,8 @@
 ///
 ///     if (log_enabled(Artifact::graphs, function)) log(Artifact::graphs, text(graph));
 ///
-/// `log_enabled` with nothing chosen is one load. Text goes to stderr, or to the sink Python has set. Safe on any thread;
-/// a sink that needs the GIL takes it.
+/// `log_enabled` with nothing chosen is one load. Text goes to stderr, or to the sink Python has set. Safe on any
+/// thread; a sink that needs the GIL takes it.
 #pragma once
 
 #include <atomic>

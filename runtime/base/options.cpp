@@ -113,7 +113,9 @@ std::string cache_folder(const Options& options) {
   if (!options.cache_folder.empty()) return options.cache_folder;
   static const std::string users = [] {
     // Paths that are not absolute are to be ignored, as the XDG specification has it.
-    auto absolute = [](const char* text) { return text != nullptr && text[0] == '/' ? std::string(text) : std::string(); };
+    auto absolute = [](const char* text) {
+      return text != nullptr && text[0] == '/' ? std::string(text) : std::string();
+    };
     if (const std::string cache = absolute(std::getenv("XDG_CACHE_HOME")); !cache.empty()) return cache + "/framejit";
     const std::string home = absolute(std::getenv("HOME"));
     return home.empty() ? home : home + "/.cache/framejit";

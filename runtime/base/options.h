@@ -1,7 +1,8 @@
 /// Options, one row of options.def each: typed values, and their texts for the environment and Python.
 ///
 /// Three layers, the later wins: defaults of the table, the environment (read once, here and nowhere else), then copies
-/// of the struct changed by the caller: the arguments of one `compile`, or a `with framejit.options(...)` block of one thread.
+/// of the struct changed by the caller: the arguments of one `compile`, or a `with framejit.options(...)` block of one
+/// thread.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,8 @@ std::string text(const PhaseTimes& taken) {
   for (int phase = 0; phase < kPhases; ++phase) {
     if (taken[std::size_t(phase)] == 0) continue;
     char line[64];
-    std::snprintf(line, sizeof line, "%s%s %.2f", result.empty() ? "" : ", ", names[phase], double(taken[std::size_t(phase)]) * 1e-6);
+    std::snprintf(line, sizeof line, "%s%s %.2f", result.empty() ? "" : ", ", names[phase],
+                  double(taken[std::size_t(phase)]) * 1e-6);
     result += line;
   }
   return result.empty() ? "nothing" : result + " ms";

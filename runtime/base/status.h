@@ -17,10 +17,12 @@ enum KernelStatus : std::uint32_t {
   kInterrupted = 128,
   kDeviceFailed = 256,   // the device or its driver: Call::error says what
   kUnexpectedCount = 512,  // a `nonzero` counted what it excludes
-  kNotFinite = 1024,     // a sum or product is NaN, or infinite where a library computes it: invalid if an infinity took part
+  kNotFinite =
+      1024,     // a sum or product is NaN, or infinite where a library computes it: invalid if an infinity took part
 };
 
 /// Whatever the caller asks for.
-inline constexpr std::uint32_t kAlwaysFails = kIndexOutOfRange | kIntegerDivisionByZero | kHostFailed | kInterrupted | kDeviceFailed | kUnexpectedCount;
+inline constexpr std::uint32_t kAlwaysFails =
+    kIndexOutOfRange | kIntegerDivisionByZero | kHostFailed | kInterrupted | kDeviceFailed | kUnexpectedCount;
 
 }  // namespace fj

@@ -12,7 +12,9 @@ namespace fj {
 namespace {
 
 std::int64_t wrapping_add(std::int64_t a, std::int64_t b) { return std::int64_t(std::uint64_t(a) + std::uint64_t(b)); }
-std::int64_t wrapping_multiply(std::int64_t a, std::int64_t b) { return std::int64_t(std::uint64_t(a) * std::uint64_t(b)); }
+std::int64_t wrapping_multiply(std::int64_t a, std::int64_t b) {
+  return std::int64_t(std::uint64_t(a) * std::uint64_t(b));
+}
 
 bool precedes(const std::vector<SymbolId>& a, const std::vector<SymbolId>& b) {
   if (a.size() != b.size()) return a.size() > b.size();
@@ -99,7 +101,8 @@ std::optional<std::int64_t> SymDim::evaluate_exactly(std::span<const std::int64_
 std::optional<std::int64_t> SymDim::magnitude() const {
   std::int64_t sum = 0;
   for (const Term& term : terms_)
-    if (term.coefficient == INT64_MIN || __builtin_add_overflow(sum, std::abs(term.coefficient), &sum)) return std::nullopt;
+    if (term.coefficient == INT64_MIN || __builtin_add_overflow(sum, std::abs(term.coefficient), &sum))
+      return std::nullopt;
   return sum;
 }
 
@@ -167,7 +170,8 @@ SymDim operator*(const SymDim& a, const SymDim& b) {
   for (const SymDim::Term& x : a.terms_)
     for (const SymDim::Term& y : b.terms_) {
       SymDim::Term term{{}, wrapping_multiply(x.coefficient, y.coefficient)};
-      std::merge(x.symbols.begin(), x.symbols.end(), y.symbols.begin(), y.symbols.end(), std::back_inserter(term.symbols));
+      std::merge(x.symbols.begin(), x.symbols.end(), y.symbols.begin(), y.symbols.end(),
+                 std::back_inserter(term.symbols));
       terms.push_back(std::move(term));
     }
   SymDim result;

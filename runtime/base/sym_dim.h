@@ -46,13 +46,13 @@ class SymDim {
   const std::vector<Term>& terms() const { return terms_; }
   std::vector<SymbolId> symbols() const;
 
-  /// Values of the symbols by index -> value of the expression. Wraps on overflow: sizes and strides of arrays that exist do not
-  /// overflow, and for other numbers a guard asks `evaluate_exactly`.
+  /// Values of the symbols by index -> value of the expression. Wraps on overflow: sizes and strides of arrays that
+  /// exist do not overflow, and for other numbers a guard asks `evaluate_exactly`.
   std::int64_t evaluate(std::span<const std::int64_t> symbol_values) const;
   /// nullopt: the value has more than 64 bits.
   std::optional<std::int64_t> evaluate_exactly(std::span<const std::int64_t> symbol_values) const;
-  /// The sum of the coefficients' magnitudes; nullopt: more than 63 bits. Coefficients of a sum are at most the sum of these, of a
-  /// product the product.
+  /// The sum of the coefficients' magnitudes; nullopt: more than 63 bits. Coefficients of a sum are at most the sum of
+  /// these, of a product the product.
   std::optional<std::int64_t> magnitude() const;
   /// Replaces symbols: `mapping(s)` for each.
   SymDim substitute(const std::function<SymDim(SymbolId)>& mapping) const;

@@ -14,9 +14,11 @@ namespace {
 constexpr int kMajor = 75, kMinor = 76, kProcessors = 16;
 // Blocks beyond this many a processor only wait: the kernels stride over the items.
 constexpr std::int64_t kBlocksPerProcessor = 32;
-// Of a form that is measured: the least of so many turns, each of as many launches as fit in about a millisecond, at most kLaunches.
+// Of a form that is measured: the least of so many turns, each of as many launches as fit in about a millisecond, at
+// most kLaunches.
 constexpr int kTurns = 3, kLaunches = 10;
-// A launch of so many milliseconds is asked a second time only, and when a kernel has taken this many, no further form is.
+// A launch of so many milliseconds is asked a second time only, and when a kernel has taken this many, no further form
+// is.
 constexpr float kLongLaunch = 2, kMostMeasured = 100;
 // Another form than the model's has to be faster by this: less is noise.
 constexpr float kFaster = 0.97f;
@@ -33,7 +35,8 @@ class CudaRun : public DeviceRun {
     try {
       stream_ = host.stream(device.ordinal());
       if (status_word_) refuse_capture();
-      if (status_word_) driver_.check(driver_.set_words(address(status_word_), 0, 1, stream_), "clearing the status word");
+      if (status_word_)
+        driver_.check(driver_.set_words(address(status_word_), 0, 1, stream_), "clearing the status word");
     } catch (...) {
       pause();
       throw;
@@ -48,7 +51,8 @@ class CudaRun : public DeviceRun {
     driver_.pop_context(&left);  // nothing can be done about its failure
   }
   void resume() override {
-    driver_.check(driver_.push_context(device_.context_), "making device " + std::to_string(device_.ordinal()) + " current");
+    driver_.check(driver_.push_context(device_.context_),
+                  "making device " + std::to_string(device_.ordinal()) + " current");
     current_ = true;
   }
 
@@ -57,7 +61,8 @@ class CudaRun : public DeviceRun {
     return choice && choice->form.load(std::memory_order_relaxed) == FormChoice::kOpen;
   }
 
-  void settle(const DeviceCode& open, char* const* buffers, std::span<const Written> written, std::span<const std::int64_t> symbols) override {
+  void settle(const DeviceCode& open, char* const* buffers, std::span<const Written> written,
+              std::span<const std::int64_t> symbols) override {
     const auto& code = static_cast<const CudaCode&>(open);
     flush();
     int capturing = 0, best = 0, still = FormChoice::kOpen;
@@ -71,11 +76,12 @@ class CudaRun : public DeviceRun {
       best = fastest(code, buffers, written, symbols);
       if (code.keep) code.keep(code.wide[std::size_t(best)]->name);
       if (log_enabled(Artifact::kernels))
-        log(Artifact::kernels, code.place + ": " + (best ? code.wide[std::size_t(best)]->name : "the model's choice") + " is the fastest of " +
-                                   std::to_string(code.wide.size()));
+        log(Artifact::kernels, code.place + ": " + (best ? code.wide[std::size_t(best)]->name : "the model's choice") +
+                                   " is the fastest of " + std::to_string(code.wide.size()));
     } catch (const DeviceError& error) {
       // No memory for the copies, perhaps; what is worse the launch itself will say.
-      if (log_enabled(Artifact::fallbacks)) log(Artifact::fallbacks, code.place + " is launched as the model has it: " + error.what());
+      if (log_enabled(Artifact::fallbacks))
+        log(Artifact::fallbacks, code.place + " is launched as the model has it: " + error.what());
     }
     code.choice->form.store(best, std::memory_order_relaxed);
   }
@@ -83,7 +89,8 @@ class CudaRun : public DeviceRun {
   void flush() override {
     if (waiting_.empty()) return;
     if (!graphs_->launch(waiting_, values_, stream_))
-      for (std::size_t i = 0; i < waiting_.size(); ++i) launch_now(waiting_[i], values_.data() + waiting_[i].first, *places_[i]);
+      for (std::size_t i = 0; i < waiting_.size(); ++i)
+        launch_now(waiting_[i], values_.data() + waiting_[i].first, *places_[i]);
     waiting_.clear(), values_.clear(), places_.clear();
   }
 
@@ -91,17 +98,20 @@ class CudaRun : public DeviceRun {
     flush();
     refuse_capture();
     // Of pageable memory: it has been read when the driver returns, and of so few bytes without waiting for the stream.
-    driver_.check(driver_.copy_to_device(address(to), from, bytes, stream_), "copying numbers to device " + std::to_string(device_.ordinal()));
+    driver_.check(driver_.copy_to_device(address(to), from, bytes, stream_),
+                  "copying numbers to device " + std::to_string(device_.ordinal()));
   }
 
   void launch(const DeviceCode& launched, char* const* buffers, std::span<const std::int64_t> symbols) override {
     const auto& code = static_cast<const CudaCode&>(launched);
     const PlacedForm& chosen = code.chosen();
     const PlacedForm& placed = is_right(code, chosen, buffers, symbols) ? chosen : code.single;
-    if (const std::int64_t blocks = blocks_of(placed.form, symbols); blocks > 0) issue(code, placed, blocks, {&buffers, 1}, symbols);
+    if (const std::int64_t blocks = blocks_of(placed.form, symbols); blocks > 0)
+      issue(code, placed, blocks, {&buffers, 1}, symbols);
   }
 
-  void launch_batch(const DeviceCode& launched, std::span<char* const* const> kernels, std::span<const std::int64_t> symbols) override {
+  void launch_batch(const DeviceCode& launched, std::span<char* const* const> kernels,
+                    std::span<const std::int64_t> symbols) override {
     const auto& code = static_cast<const CudaCode&>(launched);
     // The program's symbols, and one that each kernel has its own value of.
     std::vector<std::int64_t> all(symbols.begin(), symbols.end());
@@ -112,7 +122,8 @@ class CudaRun : public DeviceRun {
       return all;
     };
     bool right = true;
-    for (std::size_t k = 0; k < kernels.size(); ++k) right = right && is_right(code, code.chosen(), kernels[k], symbols_of(k));
+    for (std::size_t k = 0; k < kernels.size(); ++k)
+      right = right && is_right(code, code.chosen(), kernels[k], symbols_of(k));
     const PlacedForm& placed = right ? code.chosen() : code.single;
     std::int64_t most = 0;
     for (std::size_t k = 0; k < kernels.size(); ++k) most = std::max(most, blocks_of(placed.form, symbols_of(k)));
@@ -133,9 +144,11 @@ class CudaRun : public DeviceRun {
  private:
   static constexpr std::size_t kUsual = 24;
 
-  static bool is_right(const CudaCode& code, const PlacedForm& placed, char* const* buffers, std::span<const std::int64_t> symbols) {
+  static bool is_right(const CudaCode& code, const PlacedForm& placed, char* const* buffers,
+                       std::span<const std::int64_t> symbols) {
     return code.single.form.name.empty() ||
-           (std::all_of(placed.packed_buffers.begin(), placed.packed_buffers.end(), [&](int buffer) { return is_aligned(buffers[buffer]); }) &&
+           (std::all_of(placed.packed_buffers.begin(), placed.packed_buffers.end(),
+                        [&](int buffer) { return is_aligned(buffers[buffer]); }) &&
             std::all_of(placed.multiples.begin(), placed.multiples.end(),
                         [&](const SymDim& size) { return size.evaluate(symbols) % placed.form.width == 0; }));
   }
@@ -145,8 +158,8 @@ class CudaRun : public DeviceRun {
     const std::int64_t teams = std::max(1, form.threads / form.team);
     return std::min((items + teams - 1) / teams, kBlocksPerProcessor * device_.processors());
   }
-  static void fill(const CudaCode& code, const KernelForm& form, std::span<char* const* const> kernels, const char* status_word,
-                   std::span<const std::int64_t> symbols, std::uint64_t* value) {
+  static void fill(const CudaCode& code, const KernelForm& form, std::span<char* const* const> kernels,
+                   const char* status_word, std::span<const std::int64_t> symbols, std::uint64_t* value) {
     const auto value_of = [&](const Argument& argument, std::size_t kernel) -> std::uint64_t {
       switch (argument.kind) {
         case Argument::Kind::Buffer: return address(kernels[kernel][argument.number]);
@@ -166,7 +179,8 @@ class CudaRun : public DeviceRun {
     }
     for (const Argument& argument : form.arguments) *value++ = value_of(argument, 0);
   }
-  void issue(const CudaCode& code, const PlacedForm& placed, std::int64_t blocks, std::span<char* const* const> kernels, std::span<const std::int64_t> symbols) {
+  void issue(const CudaCode& code, const PlacedForm& placed, std::int64_t blocks, std::span<char* const* const> kernels,
+             std::span<const std::int64_t> symbols) {
     const KernelForm& form = placed.form;
     // On the stack up to kUsual: a launch costs no allocation.
     const std::size_t count = form.values();
@@ -199,7 +213,8 @@ class CudaRun : public DeviceRun {
     return function;
   }
 
-  /// Memory and events of one measurement, of the driver's own pool, so that the library's allocator sees nothing of it.
+  /// Memory and events of one measurement, of the driver's own pool, so that the library's allocator sees nothing of
+  /// it.
   struct Measurement {
     explicit Measurement(const CudaRun& run) : driver(run.driver_), untouched(run.driver_), stream(run.stream_) {}
     ~Measurement() {
@@ -234,7 +249,8 @@ class CudaRun : public DeviceRun {
     std::vector<std::uint64_t> blocks;
   };
 
-  int fastest(const CudaCode& code, char* const* buffers, std::span<const Written> written, std::span<const std::int64_t> symbols) const {
+  int fastest(const CudaCode& code, char* const* buffers, std::span<const Written> written,
+              std::span<const std::int64_t> symbols) const {
     Measurement measurement(*this);
     for (void*& event : measurement.events) driver_.check(driver_.event_create(&event, 0), "measuring");
     std::vector<char*> copies(buffers, buffers + code.buffers);
@@ -255,11 +271,18 @@ class CudaRun : public DeviceRun {
       std::vector<std::uint64_t> values(placed.form.values());
       char* const* const copied = copies.data();
       fill(code, placed.form, {&copied, 1}, status_word, symbols, values.data());
-      const KernelLaunch made{function_of(placed, code.place), unsigned(blocks_of(placed.form, symbols)), unsigned(placed.form.threads), 0, values.size(), 0};
+      const KernelLaunch made{function_of(placed, code.place),
+                              unsigned(blocks_of(placed.form, symbols)),
+                              unsigned(placed.form.threads),
+                              0,
+                              values.size(),
+                              0};
       const auto launch = [&] { launch_now(made, values.data(), code.place); };
       float time = measurement.milliseconds(1, launch);  // of a cold one
-      const int launches = std::clamp(int(1 / std::max(time, 1e-3f)), 1, kLaunches), turns = time < kLongLaunch ? kTurns : 1;
-      for (int turn = 0; turn < turns && measurement.total < kMostMeasured; ++turn) time = std::min(time, measurement.milliseconds(launches, launch));
+      const int launches = std::clamp(int(1 / std::max(time, 1e-3f)), 1, kLaunches),
+                turns = time < kLongLaunch ? kTurns : 1;
+      for (int turn = 0; turn < turns && measurement.total < kMostMeasured; ++turn)
+        time = std::min(time, measurement.milliseconds(launches, launch));
       if (c == 0 || time < least * (best == 0 ? kFaster : 1)) best = int(c), least = time;
     }
     return best;
@@ -274,14 +297,16 @@ class CudaRun : public DeviceRun {
       parameters = more.data();
     }
     launch.point(values, parameters);
-    if (const int code = driver_.launch(launch.function, launch.blocks, 1, 1, launch.threads, 1, 1, 0, stream_, parameters, nullptr))
+    if (const int code =
+            driver_.launch(launch.function, launch.blocks, 1, 1, launch.threads, 1, 1, 0, stream_, parameters, nullptr))
       driver_.check(code, "launching " + place);
   }
   /// What is recorded as a CUDA graph runs again without us: it would read the numbers of now, and nobody its status.
   void refuse_capture() {
     int status = 0;
     driver_.check(driver_.capturing(stream_, &status), "looking at the stream");
-    if (status != 0) throw DeviceError("a program that reads numbers of the host, or reports to it, is recorded as a CUDA graph");
+    if (status != 0)
+      throw DeviceError("a program that reads numbers of the host, or reports to it, is recorded as a CUDA graph");
   }
   static std::uint64_t address(const void* pointer) { return std::uint64_t(reinterpret_cast<std::uintptr_t>(pointer)); }
   CudaDevice& device_;
@@ -321,8 +346,8 @@ std::unique_ptr<LaunchRecord> CudaDevice::new_record() {
   if (const char* missing = driver_.missing_for(Driver::Use::graphs)) {
     std::call_once(told_of_graphs_, [&] {
       if (log_enabled(Artifact::fallbacks))
-        log(Artifact::fallbacks, "mode reduce-overhead launches kernels one by one: libcuda has no " + std::string(missing) +
-                                     "; NVIDIA's driver is too old for graphs");
+        log(Artifact::fallbacks, "mode reduce-overhead launches kernels one by one: libcuda has no " +
+                                     std::string(missing) + "; NVIDIA's driver is too old for graphs");
     });
     return nullptr;
   }

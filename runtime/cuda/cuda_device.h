@@ -1,4 +1,5 @@
-/// A device of the CUDA driver: the array library's own (primary) context, modules loaded once, launches on the library's current stream.
+/// A device of the CUDA driver: the array library's own (primary) context, modules loaded once, launches on the
+/// library's current stream.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +21,13 @@ namespace fj::cuda {
 
 /// What a parameter of a kernel is filled with.
 struct Argument {
-  enum class Kind : std::uint8_t { Buffer, Status, Symbol, Own, Kernels } kind;  // Own: CudaCode::own; Kernels: how many a launch is over
+  enum class Kind : std::uint8_t {
+    Buffer,
+    Status,
+    Symbol,
+    Own,
+    Kernels
+  } kind;  // Own: CudaCode::own; Kernels: how many a launch is over
   int number = -1;
 };
 
@@ -29,13 +36,16 @@ struct KernelForm {
   std::string name;
   int threads = 0, team = 1, width = 1;
   std::vector<Argument> arguments;
-  std::vector<Argument> columns;  // of the table, which comes before the arguments, with a row for each kernel of a batch,
+  std::vector<Argument>
+      columns;  // of the table, which comes before the arguments, with a row for each kernel of a batch,
   std::size_t table = 0;          // and so many numbers. 0: there is none
-  std::vector<std::pair<SymDim, std::int64_t>> extents;  // items: the product of sizes, each divided by the number and rounded up
+  std::vector<std::pair<SymDim, std::int64_t>>
+      extents;  // items: the product of sizes, each divided by the number and rounded up
   std::size_t values() const { return table + arguments.size(); }
 };
 
-/// An image with kernels: machine code of the device. It is made when it is first needed, which may be never. Throws DeviceError.
+/// An image with kernels: machine code of the device. It is made when it is first needed, which may be never. Throws
+/// DeviceError.
 class Image {
  public:
   virtual ~Image() = default;
@@ -63,13 +73,16 @@ struct FormChoice {
 struct CudaCode : DeviceCode {
   std::vector<std::unique_ptr<PlacedForm>> wide;  // the first by the model, unless it was chosen already
   std::size_t buffers = 0;                        // of the kernel's own numbers
-  std::vector<std::int64_t> own;                  // by kernel of a batch: the value of the symbol after the program's. Empty: there is none
+  std::vector<std::int64_t>
+      own;  // by kernel of a batch: the value of the symbol after the program's. Empty: there is none
   PlacedForm single;                              // without a name if the wide ones are always right
-  std::string place;                              // the kernel and the user's line, for messages: "kernel3 (model.py:41)"
+  std::string place;  // the kernel and the user's line, for messages: "kernel3 (model.py:41)"
   std::function<void(const std::string&)> keep;   // told the name of the form that was fastest
   std::shared_ptr<FormChoice> choice;             // of `wide`; null: the first
 
-  const PlacedForm& chosen() const { return *wide[std::size_t(choice ? std::max(0, choice->form.load(std::memory_order_relaxed)) : 0)]; }
+  const PlacedForm& chosen() const {
+    return *wide[std::size_t(choice ? std::max(0, choice->form.load(std::memory_order_relaxed)) : 0)];
+  }
 };
 
 class CudaDevice : public Device {

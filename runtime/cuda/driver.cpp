@@ -31,16 +31,19 @@ const Driver* driver(std::string& missing) {
         missing = "no CUDA kernels can run: libcuda.so.1 was not found; it comes with NVIDIA's driver";
         return;
       }
-#define FJ_CUDA_DRIVER(member, called, parameters) \
+#define FJ_CUDA_DRIVER(member, called, parameters)                                \
   functions.member = reinterpret_cast<int(*) parameters>(library.symbol(called)); \
-  if (!functions.member) missing = "no CUDA kernels can run: " + library.opened() + " has no " called "; NVIDIA's driver is too old";
-#define FJ_CUDA_DRIVER_OPTIONAL(use, member, called, parameters) functions.member = reinterpret_cast<int(*) parameters>(library.symbol(called));
+  if (!functions.member)                                                          \
+    missing = "no CUDA kernels can run: " + library.opened() + " has no " called "; NVIDIA's driver is too old";
+#define FJ_CUDA_DRIVER_OPTIONAL(use, member, called, parameters) \
+  functions.member = reinterpret_cast<int(*) parameters>(library.symbol(called));
 #include "runtime/cuda/driver.def"
       if (!missing.empty()) return;
       if (const int code = functions.initialise(0)) {
         const char* text = nullptr;
         functions.error_text(code, &text);
-        missing = "no CUDA kernels can run: the driver can't be initialised: " + std::string(text ? text : "an error without a text");
+        missing = "no CUDA kernels can run: the driver can't be initialised: " +
+                  std::string(text ? text : "an error without a text");
       }
     }
   };

@@ -7,7 +7,8 @@
 
 namespace fj::cuda {
 
-/// CUDA_KERNEL_NODE_PARAMS, as the functions without a version in their names take it: the function's context is the one that is current.
+/// CUDA_KERNEL_NODE_PARAMS, as the functions without a version in their names take it: the function's context is the
+/// one that is current.
 struct KernelNode {
   void* function;
   unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
@@ -27,8 +28,8 @@ struct Driver {
   void check(int code, const std::string& doing) const;
 };
 
-/// While it is there, what this thread asks of the driver concerns no stream that somebody records: else graphs, events, memory and modules made
-/// meanwhile would end the recording of any thread.
+/// While it is there, what this thread asks of the driver concerns no stream that somebody records: else graphs,
+/// events, memory and modules made meanwhile would end the recording of any thread.
 class OtherCapturesUntouched {
  public:
   explicit OtherCapturesUntouched(const Driver& driver) : driver_(driver) { exchange(); }

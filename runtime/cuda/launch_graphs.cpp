@@ -1,5 +1,5 @@
-// A sequence is looked up by its kernels and its stream: a program's are few, and mostly it is the one after the last. By the stream too, for launches
-// of one graph wait for each other.
+// A sequence is looked up by its kernels and its stream: a program's are few, and mostly it is the one after the last.
+// By the stream too, for launches of one graph wait for each other.
 #include "runtime/cuda/launch_graphs.h"
 
 #include <algorithm>
@@ -42,8 +42,9 @@ struct LaunchGraphs::Sequence {
   bool refused = false;
 
   bool is(std::span<const KernelLaunch> others, void* on) const {
-    return stream == on && std::equal(launches.begin(), launches.end(), others.begin(), others.end(),
-                                      [](const KernelLaunch& a, const KernelLaunch& b) { return a.function == b.function; });
+    return stream == on &&
+           std::equal(launches.begin(), launches.end(), others.begin(), others.end(),
+                      [](const KernelLaunch& a, const KernelLaunch& b) { return a.function == b.function; });
   }
 };
 
@@ -62,7 +63,8 @@ bool LaunchGraphs::launch(std::span<const KernelLaunch> launches, std::span<cons
   // Without the lock: the sink of logs may be Python's.
   if (code > 0 && log_enabled(Artifact::fallbacks)) {
     try {
-      driver_.check(code, "making a graph of " + std::to_string(launches.size()) + " launches: they are made one by one");
+      driver_.check(code,
+                    "making a graph of " + std::to_string(launches.size()) + " launches: they are made one by one");
     } catch (const DeviceError& error) {
       log(Artifact::fallbacks, error.what());
     }
@@ -70,10 +72,12 @@ bool LaunchGraphs::launch(std::span<const KernelLaunch> launches, std::span<cons
   return code == 0;
 }
 
-int LaunchGraphs::try_launch(std::span<const KernelLaunch> launches, std::span<const std::uint64_t> values, void* stream) {
+int LaunchGraphs::try_launch(std::span<const KernelLaunch> launches, std::span<const std::uint64_t> values,
+                             void* stream) {
   std::lock_guard lock(mutex_);
   int status = 0;
-  // Of a stream that cannot be asked the launches themselves say what is wrong. What the user records is recorded as it would be without us.
+  // Of a stream that cannot be asked the launches themselves say what is wrong. What the user records is recorded as it
+  // would be without us.
   if (driver_.capturing(stream, &status) != 0 || status != 0) return kNotNow;
   bool fresh = false;
   Sequence& sequence = find(launches, stream, fresh);
@@ -106,15 +110,17 @@ LaunchGraphs::Sequence& LaunchGraphs::find(std::span<const KernelLaunch> launche
   return *sequences_.back();
 }
 
-int LaunchGraphs::build(Sequence& sequence, std::span<const KernelLaunch> launches, std::span<const std::uint64_t> values) const {
+int LaunchGraphs::build(Sequence& sequence, std::span<const KernelLaunch> launches,
+                        std::span<const std::uint64_t> values) const {
   const OtherCapturesUntouched untouched(driver_);
   if (const int code = driver_.graph_create(&sequence.graph, 0)) return code;
   for (const KernelLaunch& launch : launches) {
     void* node = nullptr;
     // One after the other, as on the stream.
     const Node made(launch, values);
-    if (const int code = driver_.graph_add_kernel(&node, sequence.graph, sequence.nodes.empty() ? nullptr : &sequence.nodes.back(),
-                                                  sequence.nodes.empty() ? 0 : 1, made.parameters()))
+    if (const int code =
+            driver_.graph_add_kernel(&node, sequence.graph, sequence.nodes.empty() ? nullptr : &sequence.nodes.back(),
+                                     sequence.nodes.empty() ? 0 : 1, made.parameters()))
       return code;
     sequence.nodes.push_back(node);
   }
@@ -123,13 +129,17 @@ int LaunchGraphs::build(Sequence& sequence, std::span<const KernelLaunch> launch
   return driver_.graph_instantiate(&sequence.executable, sequence.graph, 0);
 }
 
-int LaunchGraphs::update(Sequence& sequence, std::span<const KernelLaunch> launches, std::span<const std::uint64_t> values) const {
+int LaunchGraphs::update(Sequence& sequence, std::span<const KernelLaunch> launches,
+                         std::span<const std::uint64_t> values) const {
   for (std::size_t i = 0; i < launches.size(); ++i) {
     const KernelLaunch& launch = launches[i];
     const auto now = values.subspan(launch.first, launch.arguments);
-    if (launch == sequence.launches[i] && std::equal(now.begin(), now.end(), sequence.values.begin() + std::ptrdiff_t(launch.first))) continue;
+    if (launch == sequence.launches[i] &&
+        std::equal(now.begin(), now.end(), sequence.values.begin() + std::ptrdiff_t(launch.first)))
+      continue;
     const Node changed(launch, values);
-    if (const int code = driver_.graph_set_kernel(sequence.executable, sequence.nodes[i], changed.parameters())) return code;
+    if (const int code = driver_.graph_set_kernel(sequence.executable, sequence.nodes[i], changed.parameters()))
+      return code;
   }
   sequence.launches.assign(launches.begin(), launches.end());
   sequence.values.assign(values.begin(), values.end());

@@ -1,9 +1,11 @@
-/// CUDA graphs of a program's launches (mode="reduce-overhead"): launches that follow each other are issued by one call of the driver.
+/// CUDA graphs of a program's launches (mode="reduce-overhead"): launches that follow each other are issued by one call
+/// of the driver.
 ///
-/// The graphs are built from kernel nodes in a row, never by capturing a stream, so nothing of the user's is recorded. A sequence of kernels on a
-/// stream that comes a second time gets a graph of its own; from then on a run sets the parameters that differ from those of the run before (addresses
-/// of new arrays, sizes, the number of blocks) and launches it. Runs under way keep what they were launched with. What the driver refuses is
-/// launched one by one from then on, which gives the same results and names the kernel.
+/// The graphs are built from kernel nodes in a row, never by capturing a stream, so nothing of the user's is recorded.
+/// A sequence of kernels on a stream that comes a second time gets a graph of its own; from then on a run sets the
+/// parameters that differ from those of the run before (addresses of new arrays, sizes, the number of blocks) and
+/// launches it. Runs under way keep what they were launched with. What the driver refuses is launched one by one from
+/// then on, which gives the same results and names the kernel.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +20,8 @@
 
 namespace fj::cuda {
 
-/// One launch. Its arguments are `arguments` of the values of the sequence it is in, from `first` on; as many as `table` of them are the first parameter,
-/// each other one is a parameter of its own.
+/// One launch. Its arguments are `arguments` of the values of the sequence it is in, from `first` on; as many as
+/// `table` of them are the first parameter, each other one is a parameter of its own.
 struct KernelLaunch {
   void* function = nullptr;
   unsigned blocks = 0, threads = 0;

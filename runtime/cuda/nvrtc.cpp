@@ -61,19 +61,24 @@ Nvrtc::Nvrtc(const std::vector<std::string>& folders) {
     library = SharedObject(names);
   }
   if (library.opened().empty()) {
-    missing_ = "no CUDA kernels can be compiled: libnvrtc was not found; install it with `pip install nvidia-cuda-nvrtc-cu12`";
+    missing_ =
+        "no CUDA kernels can be compiled: libnvrtc was not found; install it with `pip install nvidia-cuda-nvrtc-cu12`";
     return;
   }
   auto functions = new Functions;
-  const bool all = find(library, "nvrtcVersion", functions->version) && find(library, "nvrtcGetErrorString", functions->error_string) &&
-                   find(library, "nvrtcCreateProgram", functions->create) && find(library, "nvrtcDestroyProgram", functions->destroy) &&
-                   find(library, "nvrtcCompileProgram", functions->compile) && find(library, "nvrtcGetCUBINSize", functions->cubin_size) &&
-                   find(library, "nvrtcGetCUBIN", functions->cubin) &&
-                   find(library, "nvrtcGetPTXSize", functions->ptx_size) && find(library, "nvrtcGetPTX", functions->ptx) &&
-                       find(library, "nvrtcGetProgramLogSize", functions->log_size) &&
-                   find(library, "nvrtcGetProgramLog", functions->log);
+  const bool all =
+      find(library, "nvrtcVersion", functions->version) &&
+      find(library, "nvrtcGetErrorString", functions->error_string) &&
+      find(library, "nvrtcCreateProgram", functions->create) &&
+      find(library, "nvrtcDestroyProgram", functions->destroy) &&
+      find(library, "nvrtcCompileProgram", functions->compile) &&
+      find(library, "nvrtcGetCUBINSize", functions->cubin_size) && find(library, "nvrtcGetCUBIN", functions->cubin) &&
+      find(library, "nvrtcGetPTXSize", functions->ptx_size) && find(library, "nvrtcGetPTX", functions->ptx) &&
+      find(library, "nvrtcGetProgramLogSize", functions->log_size) &&
+      find(library, "nvrtcGetProgramLog", functions->log);
   if (!all) {
-    missing_ = "no CUDA kernels can be compiled: " + library.opened() + " lacks functions that are needed; install version 12 or later";
+    missing_ = "no CUDA kernels can be compiled: " + library.opened() +
+               " lacks functions that are needed; install version 12 or later";
     delete functions;
     return;
   }
@@ -98,8 +103,8 @@ Compiled Nvrtc::compile(std::string_view source, int architecture, bool figures)
   if (failed(functions_->create(&program, std::string(source).c_str(), "kernel.cu", 0, nullptr, nullptr),
       "nvrtcCreateProgram")) return result;
   const std::string arch = "-arch=sm_" + std::to_string(architecture);
-  const char* const options[] = {arch.c_str(), "-std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false",
-      "-default-device"};
+  const char* const options[] = {arch.c_str(),       "-std=c++17",  "--fmad=false",   "--prec-div=true",
+                                 "--prec-sqrt=true", "--ftz=false", "-default-device"};
   const int code = functions_->compile(program, int(std::size(options)), options);
   std::size_t size = 0;
   if (functions_->log_size(program, &size) == 0 && size > 1) {
@@ -144,7 +149,8 @@ constexpr std::uint8_t kRegisterCount = 0x2f, kFrameSize = 0x11;
 KernelFigures kernel_figures(std::string_view cubin, const std::string& kernel) {
   KernelFigures figures;
   const auto table = at<std::uint64_t>(cubin, 0x28);
-  const auto entry = at<std::uint16_t>(cubin, 0x3a), count = at<std::uint16_t>(cubin, 0x3c), names = at<std::uint16_t>(cubin, 0x3e);
+  const auto entry = at<std::uint16_t>(cubin, 0x3a), count = at<std::uint16_t>(cubin, 0x3c),
+             names = at<std::uint16_t>(cubin, 0x3e);
   if (cubin.substr(0, 4) != "\x7f" "ELF" || entry != sizeof(Section)) return figures;
   auto section = [&](std::size_t number) { return at<Section>(cubin, table + number * entry); };
   const Section strings = section(names);
@@ -164,7 +170,8 @@ KernelFigures kernel_figures(std::string_view cubin, const std::string& kernel) 
   std::uint32_t number = 0;
   const Section symbol_names = section(symbols.link);
   for (std::uint64_t s = 0; s * 24 < symbols.size; ++s)
-    if (name(symbol_names.offset, at<std::uint32_t>(cubin, symbols.offset + s * 24)) == kernel) number = std::uint32_t(s);
+    if (name(symbol_names.offset, at<std::uint32_t>(cubin, symbols.offset + s * 24)) == kernel)
+      number = std::uint32_t(s);
   for (std::uint64_t p = info.offset; p < info.offset + info.size;) {
     const auto format = at<std::uint8_t>(cubin, p), attribute = at<std::uint8_t>(cubin, p + 1);
     const auto size = at<std::uint16_t>(cubin, p + 2);

@@ -1,4 +1,5 @@
-/// NVIDIA's run-time compiler, opened when the first kernel is compiled: CUDA C++ text to the machine code of one architecture.
+/// NVIDIA's run-time compiler, opened when the first kernel is compiled: CUDA C++ text to the machine code of one
+/// architecture.
 #pragma once
 
 #include <string>
@@ -24,8 +25,8 @@ class Nvrtc {
   /// "12.9".
   const std::string& version() const { return version_; }
 
-  /// `architecture`: 90 for sm_90. No contraction of the user's operations, divisions and roots rounded correctly, denormals kept.
-  /// Several threads may compile at once.
+  /// `architecture`: 90 for sm_90. No contraction of the user's operations, divisions and roots rounded correctly,
+  /// denormals kept. Several threads may compile at once.
   Compiled compile(std::string_view source, int architecture, bool figures = false) const;
 
  private:

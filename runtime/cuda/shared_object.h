@@ -8,8 +8,8 @@ namespace fj::cuda {
 
 class SharedObject {
  public:
-  /// The first of `names` (paths, or names for the loader) that can be opened; `opened()` is empty if none can. `loaded`: only if the process
-  /// has it already.
+  /// The first of `names` (paths, or names for the loader) that can be opened; `opened()` is empty if none can.
+  /// `loaded`: only if the process has it already.
   explicit SharedObject(const std::vector<std::string>& names, bool loaded = false);
   /// Stays open for the life of the process: its threads and handles outlast every owner.
   const std::string& opened() const { return opened_; }

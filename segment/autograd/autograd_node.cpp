@@ -1,5 +1,6 @@
-// forward() and backward() are what torch calls, with the node as first argument. The run they are about is a capsule, an attribute of the
-// node; forward finds it beside its arguments, which torch looks at one by one. What is rare is left to framejit/_support/autograd.py.
+// forward() and backward() are what torch calls, with the node as first argument. The run they are about is a capsule,
+// an attribute of the node; forward finds it beside its arguments, which torch looks at one by one. What is rare is
+// left to framejit/_support/autograd.py.
 #include "segment/autograd/autograd_node.h"
 
 #include <exception>
@@ -14,7 +15,8 @@ namespace fj {
 namespace {
 
 struct Run {
-  Ref<> results, to_save;  // tuples, until forward has handed them over; torch frees no node that has saved nothing, so it saves something
+  Ref<> results, to_save;  // tuples, until forward has handed them over; torch frees no node that has saved nothing, so
+                           // it saves something
   bool reads;              // what was saved
   bool frees;
   RunBackward backward;
@@ -35,7 +37,8 @@ const Names& names() {
   return interned;
 }
 
-/// The capsule for the node that this thread is making. Python code may run while torch prepares it, and make nodes of its own.
+/// The capsule for the node that this thread is making. Python code may run while torch prepares it, and make nodes of
+/// its own.
 thread_local PyObject* pending = nullptr;
 struct Pending {
   explicit Pending(PyObject* capsule) : before(std::exchange(pending, capsule)) {}
@@ -52,7 +55,9 @@ PyObject* forward(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   // Cotangents that are absent stay None: a program is compiled for those there are.
   auto* run = static_cast<Run*>(PyCapsule_GetPointer(capsule, kRun));
   PyObject* node = arguments[0];
-  if (PyObject_SetAttr(node, names().materialize_grads, Py_False) < 0 || PyObject_SetAttr(node, names().run, capsule) < 0) return nullptr;
+  if (PyObject_SetAttr(node, names().materialize_grads, Py_False) < 0 ||
+      PyObject_SetAttr(node, names().run, capsule) < 0)
+    return nullptr;
   if (run->frees && PyObject_SetAttr(node, names().to_save, run->to_save.get()) < 0) return nullptr;
   run->to_save = {};
   return run->results.release();
@@ -79,10 +84,12 @@ PyObject* run_backward(PyObject* const* arguments, Py_ssize_t count, bool last) 
   }
   try {
     std::vector<Ref<>> tensors;
-    for (Py_ssize_t i = 0; run->reads && i < PyTuple_GET_SIZE(saved.get()); ++i) tensors.push_back(Ref<>::borrow(PyTuple_GET_ITEM(saved.get(), i)));
+    for (Py_ssize_t i = 0; run->reads && i < PyTuple_GET_SIZE(saved.get()); ++i)
+      tensors.push_back(Ref<>::borrow(PyTuple_GET_ITEM(saved.get(), i)));
     saved = {};
     // Asks whether the graph is retained. Of a torch without it all is kept until the node has run.
-    if (last && run->reads && !Ref<>::steal(PyObject_CallMethodNoArgs(arguments[0], names().maybe_clear_saved_tensors))) PyErr_Clear();
+    if (last && run->reads && !Ref<>::steal(PyObject_CallMethodNoArgs(arguments[0], names().maybe_clear_saved_tensors)))
+      PyErr_Clear();
     return run->backward(std::move(tensors), {arguments + 1, std::size_t(count - 1)}).release();
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
@@ -96,7 +103,8 @@ PyObject* backward_of_values(PyObject*, PyObject* const* arguments, Py_ssize_t c
     PyErr_SetString(PyExc_TypeError, "backward(node, *cotangents)");
     return nullptr;
   }
-  return are_plain(arguments, count) ? run_backward(arguments, count, false) : unusual_backward(Unusual::Kind, arguments, count);
+  return are_plain(arguments, count) ? run_backward(arguments, count, false)
+                                     : unusual_backward(Unusual::Kind, arguments, count);
 }
 
 int forward_level();
@@ -124,10 +132,12 @@ const Torch* torch_part() {
   if (made != nullptr) return made;
   const Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._support.autograd"));
   if (!module) return nullptr;
-  const Ref<> forward_function = Ref<>::borrow(c_function<forward>("forward")), backward_function = Ref<>::borrow(c_function<backward>("backward"));
+  const Ref<> forward_function = Ref<>::borrow(c_function<forward>("forward")),
+              backward_function = Ref<>::borrow(c_function<backward>("backward"));
   if (!forward_function || !backward_function) return nullptr;
   auto part = std::make_unique<Torch>();
-  part->apply = Ref<>::steal(PyObject_CallMethod(module.get(), "node_maker", "OO", forward_function.get(), backward_function.get()));
+  part->apply = Ref<>::steal(
+      PyObject_CallMethod(module.get(), "node_maker", "OO", forward_function.get(), backward_function.get()));
   part->nothing = part->apply ? Ref<>::steal(PyObject_GetAttrString(module.get(), "nothing")) : Ref<>();
   part->owners = part->nothing ? Ref<>::steal(PyObject_GetAttrString(module.get(), "owners")) : Ref<>();
   part->views = part->owners ? Ref<>::steal(PyObject_GetAttrString(module.get(), "views")) : Ref<>();
@@ -141,7 +151,8 @@ const Torch* torch_part() {
 /// Of torch's forward mode: -1 outside of it, less with a Python error set.
 int forward_level() {
   const Torch* torch = torch_part();
-  const Ref<> level = torch ? Ref<>::steal(PyObject_GetAttr(torch->forward_mode.get(), names().current_level)) : Ref<>();
+  const Ref<> level =
+      torch ? Ref<>::steal(PyObject_GetAttr(torch->forward_mode.get(), names().current_level)) : Ref<>();
   return level ? int(PyLong_AsLong(level.get())) : -2;
 }
 
@@ -151,7 +162,8 @@ PyObject* unusual_backward(Unusual what, PyObject* const* arguments, Py_ssize_t 
   if (!own) return nullptr;
   std::vector<PyObject*> all{own.get()};
   all.insert(all.end(), arguments, arguments + count);
-  return PyObject_Vectorcall((what == Unusual::Dual ? torch->duals : torch->others).get(), all.data(), all.size(), nullptr);
+  return PyObject_Vectorcall((what == Unusual::Dual ? torch->duals : torch->others).get(), all.data(), all.size(),
+                             nullptr);
 }
 
 /// Whether one is; -1: a Python error is set.
@@ -166,27 +178,31 @@ int any_view(PyObject* tensors) {
 
 }  // namespace
 
-Ref<> make_autograd_node(Ref<> results, Ref<> saved, bool frees, std::span<PyObject* const> sources, RunBackward backward) {
+Ref<> make_autograd_node(Ref<> results, Ref<> saved, bool frees, std::span<PyObject* const> sources,
+                         RunBackward backward) {
   const Torch* torch = torch_part();
   const int views = torch ? any_view(results.get()) : -1;
   if (views < 0) return {};
   Ref<> shown;
   if (views == 1) {
     shown = results;
-    const Ref<> owners = Ref<>::steal(PyObject_CallFunctionObjArgs(torch->owners.get(), results.get(), saved.get(), nullptr));
+    const Ref<> owners =
+        Ref<>::steal(PyObject_CallFunctionObjArgs(torch->owners.get(), results.get(), saved.get(), nullptr));
     if (!owners) return {};
     results = Ref<>::borrow(PyTuple_GetItem(owners.get(), 0));
     saved = Ref<>::borrow(PyTuple_GetItem(owners.get(), 1));
   }
   const bool reads = PyTuple_GET_SIZE(saved.get()) != 0;
-  auto run = std::make_unique<Run>(Run{std::move(results), reads ? std::move(saved) : torch->nothing, reads, reads || frees, std::move(backward)});
+  auto run = std::make_unique<Run>(
+      Run{std::move(results), reads ? std::move(saved) : torch->nothing, reads, reads || frees, std::move(backward)});
   const PyCapsule_Destructor end = [](PyObject* self) { delete static_cast<Run*>(PyCapsule_GetPointer(self, kRun)); };
   const Ref<> capsule = Ref<>::steal(PyCapsule_New(run.get(), kRun, end));
   if (!capsule) return {};
   run.release();
   const Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(sources.size())));
   if (!arguments) return {};
-  for (std::size_t i = 0; i < sources.size(); ++i) PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(sources[i]));
+  for (std::size_t i = 0; i < sources.size(); ++i)
+    PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(sources[i]));
   const Pending now(capsule.get());
   Ref<> made = Ref<>::steal(PyObject_Call(torch->apply.get(), arguments.get(), nullptr));
   if (!made || views == 0) return made;

@@ -1,4 +1,5 @@
-// Splitting, linking, and running backward. `of` and `compiled` are the graph half, `link` and `backward` the Python half.
+// Splitting, linking, and running backward. `of` and `compiled` are the graph half, `link` and `backward` the Python
+// half.
 #include "segment/autograd/derivative.h"
 
 #include <algorithm>
@@ -19,14 +20,16 @@
 namespace fj {
 namespace {
 
-/// The layout of an input for its gradient, so that `.grad` takes it as it is; nullopt where it has gaps or repetitions.
+/// The layout of an input for its gradient, so that `.grad` takes it as it is; nullopt where it has gaps or
+/// repetitions.
 std::optional<Strides> dense_layout(const Dims& shape, const std::optional<Strides>& strides) {
   if (!strides) return std::nullopt;
   std::vector<std::size_t> order(shape.size());
   std::iota(order.begin(), order.end(), 0);
   for (std::size_t i = 0; i < shape.size(); ++i)
     if (!shape[i].is_constant() || !(*strides)[i].is_constant()) return std::nullopt;
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return (*strides)[a].value() < (*strides)[b].value(); });
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return (*strides)[a].value() < (*strides)[b].value(); });
   std::int64_t expected = 1;
   for (std::size_t axis : order) {
     if (shape[axis].value() == 1) continue;
@@ -52,21 +55,27 @@ Layout layout_of(PyObject* tensor) {
   return contiguous || expected == 0 ? Layout::Contiguous : repeated ? Layout::Repeated : Layout::Other;
 }
 
-bool has_layout(PyObject* tensor, const Type& type, const std::optional<Strides>& strides, std::span<const std::int64_t> symbols, int device) {
+bool has_layout(PyObject* tensor, const Type& type, const std::optional<Strides>& strides,
+                std::span<const std::int64_t> symbols, int device) {
   ArrayView view;
-  if (!guard_program::read_any_array(tensor, view) || view.device != device || view.dtype != type.dtype || view.rank != type.rank()) return false;
+  if (!guard_program::read_any_array(tensor, view) || view.device != device || view.dtype != type.dtype ||
+      view.rank != type.rank())
+    return false;
   const Dims expected = strides ? *strides : contiguous_strides(type.shape);
   for (int i = 0; i < view.rank; ++i) {
     const std::int64_t size = type.shape[std::size_t(i)].evaluate(symbols);
-    if (view.shape[i] != size || (size > 1 && view.strides[i] != expected[std::size_t(i)].evaluate(symbols))) return false;
+    if (view.shape[i] != size || (size > 1 && view.strides[i] != expected[std::size_t(i)].evaluate(symbols)))
+      return false;
   }
   return true;
 }
 
-Ref<> copy_with_layout(PyObject* tensor, const Type& type, const std::optional<Strides>& strides, std::span<const std::int64_t> symbols, int device) {
+Ref<> copy_with_layout(PyObject* tensor, const Type& type, const std::optional<Strides>& strides,
+                       std::span<const std::int64_t> symbols, int device) {
   std::vector<std::int64_t> shape, layout;
   for (const SymDim& size : type.shape) shape.push_back(size.evaluate(symbols));
-  for (const SymDim& stride : strides ? *strides : contiguous_strides(type.shape)) layout.push_back(stride.evaluate(symbols));
+  for (const SymDim& stride : strides ? *strides : contiguous_strides(type.shape))
+    layout.push_back(stride.evaluate(symbols));
   Ref<> copy = allocate(Library::Torch, type.dtype, shape, layout, device);
   Ref<> data = copy ? Ref<>::steal(PyObject_CallMethod(tensor, "detach", nullptr)) : Ref<>();
   return data && Ref<>::steal(PyObject_CallMethod(copy.get(), "copy_", "O", data.get())) ? copy : Ref<>();
@@ -83,8 +92,8 @@ std::vector<ViewStep> steps_of(const Graph& graph, const Repeat& repeat, const D
   return steps;
 }
 
-/// The first in-place operation, by the nodes before it, that replaced what the derivative of an operation before it reads, or what eager saves of
-/// that one. -1: none.
+/// The first in-place operation, by the nodes before it, that replaced what the derivative of an operation before it
+/// reads, or what eager saves of that one. -1: none.
 int earliest_overwrite(const Joint& joint, const Derivative::Overwritten& overwritten, const AlsoSaved& also_saved) {
   if (overwritten.empty()) return -1;
   int first = -1;
@@ -94,10 +103,13 @@ int earliest_overwrite(const Joint& joint, const Derivative::Overwritten& overwr
   for (const BackwardStep& step : joint.steps) {
     const auto look = [&](ValueId read) {
       const auto known = overwritten.find(read);
-      if (known != overwritten.end() && node_of.at(step.result) < known->second && (first < 0 || int(known->second) < first)) first = int(known->second);
+      if (known != overwritten.end() && node_of.at(step.result) < known->second &&
+          (first < 0 || int(known->second) < first))
+        first = int(known->second);
     };
     std::for_each(step.read.begin(), step.read.end(), look);
-    if (const auto also = also_saved.find(step.result); also != also_saved.end()) std::for_each(also->second.begin(), also->second.end(), look);
+    if (const auto also = also_saved.find(step.result); also != also_saved.end())
+      std::for_each(also->second.begin(), also->second.end(), look);
   }
   return first;
 }
@@ -121,8 +133,9 @@ std::optional<Strides> Derivative::strides_of(End::Kind kind, int index) const {
   }
 }
 
-std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector<int>& wanted, const Copies& copies, const AlsoSaved& also_saved,
-                                           std::vector<GradientView> views, const Overwritten& overwritten) {
+std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector<int>& wanted, const Copies& copies,
+                                           const AlsoSaved& also_saved, std::vector<GradientView> views,
+                                           const Overwritten& overwritten) {
   auto result = std::make_shared<Derivative>();
   result->graph_ = graph;
   result->wanted_ = wanted;
@@ -132,7 +145,8 @@ std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector
   std::vector<ValueId> of;
   const std::vector<bool> needs = gradient_flow(graph, wanted_values);
   for (const Output& output : graph.outputs)
-    if (needs[output.value.index] && std::find(of.begin(), of.end(), output.value) == of.end()) of.push_back(output.value);
+    if (needs[output.value.index] && std::find(of.begin(), of.end(), output.value) == of.end())
+      of.push_back(output.value);
   if (of.empty()) return nullptr;
   Joint joint = differentiate(graph, wanted_values, of, true);
   for (BackwardStep& step : joint.steps) step.reads = step.reads || also_saved.count(step.result);
@@ -151,7 +165,8 @@ std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector
   result->first_overwrite_ = earliest_overwrite(joint, overwritten, also_saved);
   if (!result->split(parts_of(joint, wanted_values, of), joint, visible, place, copies, also_saved, needs)) {
     // One node for all: a view of its results can't lie before it.
-    for (std::size_t i = wanted.size(); i < wanted_values.size(); ++i) result->exact_ = result->exact_ && !joint.gradients[i].valid();
+    for (std::size_t i = wanted.size(); i < wanted_values.size(); ++i)
+      result->exact_ = result->exact_ && !joint.gradients[i].valid();
     if (!result->exact_) return result;
     DerivativeParts whole;
     whole.all.push_back({of, {}});
@@ -163,13 +178,15 @@ std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector
 }
 
 bool Derivative::split(const DerivativeParts& parts, const Joint& joint, const std::vector<ValueId>& visible,
-                       const std::map<std::uint32_t, Saved>& place, const Copies& copies, const AlsoSaved& also_saved, const std::vector<bool>& needs) {
+                       const std::map<std::uint32_t, Saved>& place, const Copies& copies, const AlsoSaved& also_saved,
+                       const std::vector<bool>& needs) {
   forward_ = graph_;
   saved_.clear();
   nodes_.clear();
   empties_ = 0;
   reads_written_ = false;
-  // Each part saves for itself: an array the user can see that another one reads is not a source for what this one reads.
+  // Each part saves for itself: an array the user can see that another one reads is not a source for what this one
+  // reads.
   std::vector<std::vector<ValueId>> saved;
   std::set<ValueId> together;
   for (const DerivativePart& part : parts.all) {
@@ -178,7 +195,9 @@ bool Derivative::split(const DerivativeParts& parts, const Joint& joint, const s
     // It begins with its sources: what they are computed from would lead a second derivative past them.
     Graph after = graph_;
     std::erase_if(after.nodes, [&](const fj::Node& node) {
-      return std::any_of(node.results.begin(), node.results.end(), [&](ValueId value) { return std::find(part.sources.begin(), part.sources.end(), value) != part.sources.end(); });
+      return std::any_of(node.results.begin(), node.results.end(), [&](ValueId value) {
+        return std::find(part.sources.begin(), part.sources.end(), value) != part.sources.end();
+      });
     });
     saved.push_back(choose_saved(after, values_read_backward(whole ? joint : own), visible, copies.maps, together));
     together.insert(saved.back().begin(), saved.back().end());
@@ -186,7 +205,9 @@ bool Derivative::split(const DerivativeParts& parts, const Joint& joint, const s
   // What only torch's own formula reads is saved where the user can see it.
   auto seen = [&](ValueId value) {
     while (!place.count(value.index)) {
-      const auto node = std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [&](const fj::Node& node) { return !node.results.empty() && node.results[0] == value; });
+      const auto node = std::find_if(graph_.nodes.begin(), graph_.nodes.end(), [&](const fj::Node& node) {
+        return !node.results.empty() && node.results[0] == value;
+      });
       if (node == graph_.nodes.end() || !stands_for_operand(node->op) || copies.maps.count(value)) return ValueId{};
       value = node->operands[0];
     }
@@ -200,7 +221,8 @@ bool Derivative::split(const DerivativeParts& parts, const Joint& joint, const s
     const std::size_t n = part == parts.of.end() ? 0 : std::size_t(part->second);
     frees[n] = true;
     for (ValueId value : known->second)
-      if (const ValueId there = seen(value); there.valid() && std::find(saved[n].begin(), saved[n].end(), there) == saved[n].end()) {
+      if (const ValueId there = seen(value);
+          there.valid() && std::find(saved[n].begin(), saved[n].end(), there) == saved[n].end()) {
         saved[n].push_back(there);
         together.insert(there);
       }
@@ -215,15 +237,19 @@ bool Derivative::split(const DerivativeParts& parts, const Joint& joint, const s
       forward_.outputs.push_back({value, std::nullopt});
     }
     const auto [kind, index] = saved_.back();
-    const int input = kind == End::Input ? index : kind == End::View && views_[std::size_t(index)].input ? views_[std::size_t(index)].owner : -1;
-    for (const Write& write : graph_.writes) reads_written_ = reads_written_ || (write.input == input && write.value != value);
+    const int input = kind == End::Input                                      ? index
+                      : kind == End::View && views_[std::size_t(index)].input ? views_[std::size_t(index)].owner
+                                                                              : -1;
+    for (const Write& write : graph_.writes)
+      reads_written_ = reads_written_ || (write.input == input && write.value != value);
   }
   make_nodes(parts, saved, needs);
   for (std::size_t n = 0; n < nodes_.size(); ++n) nodes_[n].frees = frees[n];
   return sort_nodes();
 }
 
-void Derivative::make_nodes(const DerivativeParts& parts, const std::vector<std::vector<ValueId>>& saved, const std::vector<bool>& needs) {
+void Derivative::make_nodes(const DerivativeParts& parts, const std::vector<std::vector<ValueId>>& saved,
+                            const std::vector<bool>& needs) {
   nodes_.resize(parts.all.size());
   std::map<ValueId, End> ends;  // of values that are a result of some node
   auto add_result = [&](std::size_t node, End end) {
@@ -234,15 +260,20 @@ void Derivative::make_nodes(const DerivativeParts& parts, const std::vector<std:
     for (ValueId value : parts.all[n].results)
       for (std::size_t i = 0; i < graph_.outputs.size(); ++i)
         if (graph_.outputs[i].value == value) add_result(n, {End::Output, int(i), value});
-  // What is saved and needs a gradient itself is a result too: of the part it is in, else of the node that reads it first.
+  // What is saved and needs a gradient itself is a result too: of the part it is in, else of the node that reads it
+  // first.
   std::vector<ValueId> more;  // results of the second kind
   for (std::size_t n = 0; n < nodes_.size(); ++n)
     for (ValueId value : saved[n]) {
-      const auto s = std::size_t(std::lower_bound(saved_values_.begin(), saved_values_.end(), value) - saved_values_.begin());
+      const auto s =
+          std::size_t(std::lower_bound(saved_values_.begin(), saved_values_.end(), value) - saved_values_.begin());
       nodes_[n].saved.push_back(int(s));
       if (saved_[s].kind != End::Output || !needs[value.index] || (returned(saved_[s]) && ends.count(value))) continue;
       auto is_known = [&](const End& end) { return end.value == value && end.index == saved_[s].index; };
-      if (std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& node) { return std::any_of(node.results.begin(), node.results.end(), is_known); })) continue;
+      if (std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& node) {
+            return std::any_of(node.results.begin(), node.results.end(), is_known);
+          }))
+        continue;
       const auto part = parts.of.find(value);
       add_result(part == parts.of.end() ? n : std::size_t(part->second), {End::Output, saved_[s].index, value});
       if (part == parts.of.end()) more.push_back(value);
@@ -252,7 +283,9 @@ void Derivative::make_nodes(const DerivativeParts& parts, const std::vector<std:
       if (!ends.count(value)) add_result(n, {End::Empty, empties_++, value});
 
   std::map<ValueId, End> given;
-  for (int input : wanted_) given.emplace(graph_.inputs[std::size_t(input)].value, End{End::Input, input, graph_.inputs[std::size_t(input)].value});
+  for (int input : wanted_)
+    given.emplace(graph_.inputs[std::size_t(input)].value,
+                  End{End::Input, input, graph_.inputs[std::size_t(input)].value});
   for (std::size_t i = 0; i < views_.size(); ++i)
     if (views_[i].value.valid()) given.emplace(views_[i].value, End{End::View, int(i), views_[i].value});
   auto source = [&](ValueId value) { return given.count(value) ? given.at(value) : ends.at(value); };
@@ -271,13 +304,15 @@ void Derivative::make_nodes(const DerivativeParts& parts, const std::vector<std:
         if (joint.gradients[i].valid()) sources.insert(possible[i]);
     }
     for (ValueId value : sources)
-      if (std::none_of(nodes_[n].results.begin(), nodes_[n].results.end(), [&](const End& end) { return end.value == value && !given.count(value); }))
+      if (std::none_of(nodes_[n].results.begin(), nodes_[n].results.end(),
+                       [&](const End& end) { return end.value == value && !given.count(value); }))
         nodes_[n].sources.push_back(source(value));
     std::sort(nodes_[n].saved.begin(), nodes_[n].saved.end());
   }
 }
 
-/// Each after those whose results it begins with or saves, else as their results were computed: autograd runs the last one first.
+/// Each after those whose results it begins with or saves, else as their results were computed: autograd runs the last
+/// one first.
 bool Derivative::sort_nodes() {
   const std::size_t count = nodes_.size();
   std::map<std::pair<int, int>, std::size_t> maker;  // by kind and index
@@ -333,7 +368,8 @@ bool Derivative::saves(ValueId value) const {
   return std::find(saved_values_.begin(), saved_values_.end(), value) != saved_values_.end();
 }
 
-const Derivative::Backward& Derivative::compiled(int number, const std::string& layouts, const std::vector<bool>& requiring) {
+const Derivative::Backward& Derivative::compiled(int number, const std::string& layouts,
+                                                 const std::vector<bool>& requiring) {
   const auto key = std::make_tuple(number, layouts, requiring);
   if (auto known = backwards_.find(key); known != backwards_.end()) return known->second;
   const HeldSignals held;
@@ -404,17 +440,20 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
   return backwards_.try_emplace(key, std::move(made)).first->second;
 }
 
-bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outputs, std::span<const std::int64_t> symbols) const {
+bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outputs,
+                      std::span<const std::int64_t> symbols) const {
   std::vector<Ref<>> empties(static_cast<std::size_t>(empties_));
   ViewsMade views_made;
   // The tensor at an end; a view is made when it is first asked for. Null: a Python error is set.
   const std::function<PyObject*(End::Kind, int)> tensor = [&](End::Kind kind, int index) -> PyObject* {
     if (kind == End::Empty) return empties[std::size_t(index)].get();
-    if (kind != End::View) return static_cast<PyObject*>((kind == End::Input ? inputs : outputs)[std::size_t(index)].object);
+    if (kind != End::View)
+      return static_cast<PyObject*>((kind == End::Input ? inputs : outputs)[std::size_t(index)].object);
     ArrayRef& made = outputs[forward_.outputs.size() + std::size_t(index)];
     if (made.object != nullptr) return static_cast<PyObject*>(made.object);
     const GradientView& view = views_[std::size_t(index)];
-    PyObject* viewed = view.viewed >= 0 ? tensor(End::View, view.viewed) : tensor(view.input ? End::Input : End::Output, view.owner);
+    PyObject* viewed =
+        view.viewed >= 0 ? tensor(End::View, view.viewed) : tensor(view.input ? End::Input : End::Output, view.owner);
     Ref<> object = viewed ? torch_view(viewed, view.made.view, view.made.strides, symbols, &views_made) : Ref<>();
     if (!object) return nullptr;
     made = {data_pointer(object.get()), object.get()};
@@ -424,7 +463,8 @@ bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outp
     const Node& node = nodes_[n];
     for (int view : node.views)
       if (tensor(End::View, view) == nullptr) return false;
-    Ref<> results = Ref<>::steal(PyTuple_New(Py_ssize_t(node.results.size()))), saved = Ref<>::steal(PyTuple_New(Py_ssize_t(node.saved.size())));
+    Ref<> results = Ref<>::steal(PyTuple_New(Py_ssize_t(node.results.size()))),
+          saved = Ref<>::steal(PyTuple_New(Py_ssize_t(node.saved.size())));
     if (!results || !saved) return false;
     for (std::size_t i = 0; i < node.results.size(); ++i) {
       const End& end = node.results[i];
@@ -432,7 +472,8 @@ bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outp
         const Type& type = graph_.type(end.value);
         std::vector<std::int64_t> shape;
         for (const SymDim& size : type.shape) shape.push_back(size.evaluate(symbols));
-        empties[std::size_t(end.index)] = allocate(Library::Torch, type.dtype, shape, std::vector<std::int64_t>(shape.size(), 0), device_);
+        empties[std::size_t(end.index)] =
+            allocate(Library::Torch, type.dtype, shape, std::vector<std::int64_t>(shape.size(), 0), device_);
         if (!empties[std::size_t(end.index)]) return false;
       }
       PyTuple_SET_ITEM(results.get(), Py_ssize_t(i), Py_NewRef(tensor(end.kind, end.index)));
@@ -448,13 +489,15 @@ bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outp
       sources.push_back(tensor(end.kind, end.index));
       if (sources.back() == nullptr) return false;
     }
-    RunBackward run = [self = std::const_pointer_cast<Derivative>(shared_from_this()), n, sizes = std::vector(symbols.begin(), symbols.end())](
-                          std::vector<Ref<>> read, std::span<PyObject* const> cotangents) {
+    RunBackward run = [self = std::const_pointer_cast<Derivative>(shared_from_this()), n,
+                       sizes = std::vector(symbols.begin(), symbols.end())](std::vector<Ref<>> read,
+                                                                            std::span<PyObject* const> cotangents) {
       return self->backward(int(n), std::move(read), cotangents, sizes);
     };
     const Ref<> joined = make_autograd_node(std::move(results), std::move(saved), node.frees, sources, std::move(run));
     if (!joined) return false;
-    FJ_CHECK(PyTuple_Check(joined.get()) && std::size_t(PyTuple_GET_SIZE(joined.get())) == node.results.size(), "a result for each output");
+    FJ_CHECK(PyTuple_Check(joined.get()) && std::size_t(PyTuple_GET_SIZE(joined.get())) == node.results.size(),
+             "a result for each output");
     for (std::size_t i = 0; i < node.results.size(); ++i) {
       Ref<> object = Ref<>::borrow(PyTuple_GET_ITEM(joined.get(), Py_ssize_t(i)));
       if (node.results[i].kind == End::Empty) {
@@ -475,7 +518,8 @@ bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outp
 Ref<> Derivative::backward(int number, std::vector<Ref<>> saved, std::span<PyObject* const> cotangents,
                            const std::vector<std::int64_t>& given_symbols) {
   const Node& node = nodes_[std::size_t(number)];
-  FJ_CHECK(saved.size() == node.saved.size() && cotangents.size() == node.results.size(), "backward of another program");
+  FJ_CHECK(saved.size() == node.saved.size() && cotangents.size() == node.results.size(),
+           "backward of another program");
   std::string layouts;
   std::vector<Ref<>> objects = std::move(saved);
   for (PyObject* cotangent : cotangents) {
@@ -497,15 +541,18 @@ Ref<> Derivative::backward(int number, std::vector<Ref<>> saved, std::span<PyObj
     }
     if (std::none_of(requiring.begin(), requiring.end(), [](bool required) { return required; })) requiring.clear();
   }
-  const bool nothing = std::all_of(layouts.begin(), layouts.end(), [](char layout) { return Layout(layout) == Layout::Absent; });
+  const bool nothing =
+      std::all_of(layouts.begin(), layouts.end(), [](char layout) { return Layout(layout) == Layout::Absent; });
   Ref<> result = Ref<>::steal(PyTuple_New(Py_ssize_t(node.sources.size())));
   if (!result) return {};
-  for (std::size_t i = 0; i < node.sources.size(); ++i) PyTuple_SET_ITEM(result.get(), Py_ssize_t(i), Py_NewRef(Py_None));
+  for (std::size_t i = 0; i < node.sources.size(); ++i)
+    PyTuple_SET_ITEM(result.get(), Py_ssize_t(i), Py_NewRef(Py_None));
   if (nothing) return result;
 
   const Backward& backward = compiled(number, layouts, requiring);
   for (std::size_t i = 0; i < node.sources.size(); ++i)
-    if (const int from = backward.passed_on[i]; from >= 0) PyTuple_SetItem(result.get(), Py_ssize_t(i), Py_NewRef(cotangents[std::size_t(from)]));
+    if (const int from = backward.passed_on[i]; from >= 0)
+      PyTuple_SetItem(result.get(), Py_ssize_t(i), Py_NewRef(cotangents[std::size_t(from)]));
   if (!backward.program) return result;
   const Graph& graph = backward.graph;
   std::vector<std::int64_t> symbols(given_symbols);
@@ -518,7 +565,8 @@ Ref<> Derivative::backward(int number, std::vector<Ref<>> saved, std::span<PyObj
   } read;
   for (std::size_t i = 0; i < objects.size(); ++i) {
     const Input& input = graph.inputs[i];
-    // Hooks on saved tensors may bring them back in another layout, or elsewhere; what the forward program was given may be the host's.
+    // Hooks on saved tensors may bring them back in another layout, or elsewhere; what the forward program was given
+    // may be the host's.
     Ref<> plain;
     if (!has_layout(objects[i].get(), graph.type(input.value), input.strides, symbols, device_)) {
       plain = copy_with_layout(objects[i].get(), graph.type(input.value), input.strides, symbols, device_);
@@ -541,7 +589,8 @@ Ref<> Derivative::backward(int number, std::vector<Ref<>> saved, std::span<PyObj
   if (const std::uint32_t status = backward.program->run(call); status != kOk) {
     if (status & kInterrupted) return fj_restore_exception(host.take_interrupt().release()), Ref<>();
     // Nobody runs a backward again in another way: the library's error is the user's.
-    if (!PyErr_Occurred() && host.raised()) PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(host.raised())), host.raised());
+    if (!PyErr_Occurred() && host.raised())
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(host.raised())), host.raised());
     if (!PyErr_Occurred()) PyErr_Format(PyExc_RuntimeError, "framejit: backward failed (%s)", host.failure().c_str());
     return {};
   }

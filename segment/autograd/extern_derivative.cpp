@@ -20,7 +20,8 @@ PyObject* vjp_class() {
 
 /// Asks nothing of torch, which it would import, where only NumPy is used.
 bool is_derivative(const ExternCall& call) {
-  return call.library == Library::Torch && vjp_class() && Py_TYPE(call.callable.get()) == reinterpret_cast<PyTypeObject*>(vjp_class());
+  return call.library == Library::Torch && vjp_class() &&
+         Py_TYPE(call.callable.get()) == reinterpret_cast<PyTypeObject*>(vjp_class());
 }
 
 ExternArgument operand_argument(int index) {
@@ -42,14 +43,17 @@ Ref<> recording(const ExternCall& call) {
   return is_derivative(call) ? Ref<>::steal(PyObject_GetAttrString(call.callable.get(), "again")) : call.callable;
 }
 
-/// Which of the tensors among a call's arguments, in order, the call writes into. A derivative, which calls it again, gives it copies of its own.
+/// Which of the tensors among a call's arguments, in order, the call writes into. A derivative, which calls it again,
+/// gives it copies of its own.
 Ref<> written_among_arguments(const ExternCall& call) {
   Ref<> places = Ref<>::steal(PyList_New(0));
   long place = 0;
   const std::function<void(const ExternArgument&)> visit = [&](const ExternArgument& argument) {
     if (argument.kind == ExternArgument::Kind::Operand) {
       if (std::find(call.mutated.begin(), call.mutated.end(), argument.index) != call.mutated.end())
-        if (Ref<> number = Ref<>::steal(PyLong_FromLong(place)); !number || !places || PyList_Append(places.get(), number.get()) < 0) places = {};
+        if (Ref<> number = Ref<>::steal(PyLong_FromLong(place));
+            !number || !places || PyList_Append(places.get(), number.get()) < 0)
+          places = {};
       ++place;
     }
     for (const ExternArgument& item : argument.items) visit(item);
@@ -59,14 +63,17 @@ Ref<> written_among_arguments(const ExternCall& call) {
   return places;
 }
 
-/// framejit._support.autograd.Vjp(function, result, written): function(cotangent, derived, *args, **kwargs) of one result of a call.
-ExternCall derivative_of(const ExternCall& call, std::size_t result, std::span<const Type> derived_types, const Integers& derived) {
+/// framejit._support.autograd.Vjp(function, result, written): function(cotangent, derived, *args, **kwargs) of one
+/// result of a call.
+ExternCall derivative_of(const ExternCall& call, std::size_t result, std::span<const Type> derived_types,
+                         const Integers& derived) {
   ExternCall made;
   made.name = call.name + "_backward";
   made.derivative = true;
   Ref<> function = recording(call), written = written_among_arguments(call);
   if (vjp_class() && function && written)
-    made.callable = Ref<>::steal(PyObject_CallFunction(vjp_class(), "OnO", function.get(), Py_ssize_t(result), written.get()));
+    made.callable =
+        Ref<>::steal(PyObject_CallFunction(vjp_class(), "OnO", function.get(), Py_ssize_t(result), written.get()));
   if (!made.callable) break_graph(BreakReason::UnsupportedOperation, "torch's derivative: " + take_error());
   made.place = call.place;
   made.device = call.device;
@@ -75,7 +82,8 @@ ExternCall derivative_of(const ExternCall& call, std::size_t result, std::span<c
   made.structure.kind = ExternStructure::Kind::Tuple;
   for (std::size_t i = 0; i < derived.size(); ++i) {
     wanted.items.push_back(operand_argument(int(derived[i]) + 1));
-    made.results.push_back({derived_types[i].dtype, derived_types[i].shape, contiguous_strides(derived_types[i].shape), -1, 0});
+    made.results.push_back(
+        {derived_types[i].dtype, derived_types[i].shape, contiguous_strides(derived_types[i].shape), -1, 0});
     ExternStructure item;
     item.kind = ExternStructure::Kind::Array;
     item.index = int(i);
@@ -119,7 +127,9 @@ void add_derivatives_of_derivatives(Graph& graph, ExternTable& table, const std:
     if (node.op != Op::extern_call || known.count(node.results[0])) continue;
     ExternCall call = table[node.attrs.get<std::int64_t>("handle")];
     if (!is_derivative(call)) continue;
-    ExternResultDerivative of{0, {}, node.operands, node.operands, node.attrs.get<std::vector<std::optional<Dims>>>("operand_strides"), {}, {}};
+    ExternResultDerivative of{
+        0,  {}, node.operands, node.operands, node.attrs.get<std::vector<std::optional<Dims>>>("operand_strides"),
+        {}, {}};
     std::vector<ExternArray> arrays;
     for (std::size_t i = 0; i < node.operands.size(); ++i) {
       const Type& type = graph.type(node.operands[i]);
@@ -127,13 +137,15 @@ void add_derivatives_of_derivatives(Graph& graph, ExternTable& table, const std:
       ExternArray array;
       array.dtype = type.dtype;
       for (const SymDim& size : type.shape) array.shape.push_back(size.evaluate(hints));
-      for (const SymDim& stride : of.strides[i] ? *of.strides[i] : contiguous_strides(type.shape)) array.strides.push_back(stride.evaluate(hints));
+      for (const SymDim& stride : of.strides[i] ? *of.strides[i] : contiguous_strides(type.shape))
+        array.strides.push_back(stride.evaluate(hints));
       arrays.push_back(std::move(array));
     }
     if (of.derived.empty()) continue;
     ExternCall recorded = call;
     recorded.callable = recording(call);
-    const std::vector<ExternPath> paths = recorded.callable ? paths_of(recorded, arrays, hints, of.derived) : std::vector<ExternPath>{};
+    const std::vector<ExternPath> paths =
+        recorded.callable ? paths_of(recorded, arrays, hints, of.derived) : std::vector<ExternPath>{};
     for (; of.result < node.results.size(); ++of.result) {
       of.value = node.results[of.result];
       if (!paths.empty()) of.paths = std::span(paths).subspan(of.result * of.derived.size(), of.derived.size());

@@ -1,8 +1,9 @@
-/// Derivatives of library calls, to any order: torch's own, recorded where they are needed (framejit/_support/autograd.py).
+/// Derivatives of library calls, to any order: torch's own, recorded where they are needed
+/// (framejit/_support/autograd.py).
 ///
-/// The derivative of one result of a call is a library call too: of the result's cotangent and of what the first call was given. It runs that one again
-/// under autograd. As a node it comes into a graph when the graph is differentiated; where the graph is to be differentiated once more, its results
-/// are given derivatives in the same way.
+/// The derivative of one result of a call is a library call too: of the result's cotangent and of what the first call
+/// was given. It runs that one again under autograd. As a node it comes into a graph when the graph is differentiated;
+/// where the graph is to be differentiated once more, its results are given derivatives in the same way.
 #pragma once
 
 #include <optional>
@@ -23,13 +24,14 @@ struct ExternResultDerivative {
   std::vector<ValueId> read;                   // what its derivative is given in their place
   std::vector<std::optional<Dims>> strides;    // of what it is given
   std::vector<std::int64_t> derived;           // the operands that require a gradient
-  std::span<const ExternPath> paths;           // from the result to each of these; empty: not known, which is a gradient
+  std::span<const ExternPath> paths;  // from the result to each of these; empty: not known, which is a gradient
 };
 
 /// Notes torch's derivative of a call's result, and puts it into the table. Throws BreakGraph.
 void add_extern_derivative(Graph& graph, ExternTable& table, const ExternCall& call, const ExternResultDerivative& of);
 
-/// Gives the derivatives among the graph's nodes that have none of their own one, where one of their operands requires a gradient. `needs`: by value.
+/// Gives the derivatives among the graph's nodes that have none of their own one, where one of their operands requires
+/// a gradient. `needs`: by value.
 void add_derivatives_of_derivatives(Graph& graph, ExternTable& table, const std::vector<bool>& needs);
 
 }  // namespace fj

@@ -1,4 +1,5 @@
-/// Predictions: running a call on meta tensors, describing what came back, and remembering both under the call's signature.
+/// Predictions: running a call on meta tensors, describing what came back, and remembering both under the call's
+/// signature.
 #include "segment/library_calls/extern_prediction.h"
 
 #include <algorithm>
@@ -28,7 +29,9 @@ Memory& memory() {
   return once([] { return Memory(); });
 }
 
-void append_address(std::string& text, PyObject* object) { text += std::to_string(reinterpret_cast<std::uintptr_t>(object)); }
+void append_address(std::string& text, PyObject* object) {
+  text += std::to_string(reinterpret_cast<std::uintptr_t>(object));
+}
 
 void append(std::string& text, const ExternArgument& argument, std::span<const ExternArray> operands,
             std::span<const std::int64_t> symbols, std::vector<Ref<>>& alive) {
@@ -49,7 +52,9 @@ void append(std::string& text, const ExternArgument& argument, std::span<const E
     case ExternArgument::Kind::Operand: text += "%" + std::to_string(argument.index); break;
     case ExternArgument::Kind::Size: text += "int" + std::to_string(argument.expression.evaluate(symbols)); break;
     default:
-      text += argument.kind == ExternArgument::Kind::Tuple ? "(" : argument.kind == ExternArgument::Kind::List ? "[" : "slice(";
+      text += argument.kind == ExternArgument::Kind::Tuple  ? "("
+              : argument.kind == ExternArgument::Kind::List ? "["
+                                                            : "slice(";
       for (const ExternArgument& item : argument.items) {
         append(text, item, operands, symbols, alive);
         text += ",";
@@ -58,8 +63,8 @@ void append(std::string& text, const ExternArgument& argument, std::span<const E
   }
 }
 
-std::string signature(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,
-                      std::vector<Ref<>>& alive) {
+std::string signature(const ExternCall& call, std::span<const ExternArray> operands,
+                      std::span<const std::int64_t> symbols, std::vector<Ref<>>& alive) {
   std::string text;
   append_address(text, call.callable.get());
   alive.push_back(call.callable);
@@ -96,8 +101,12 @@ std::int64_t number(Ref<> object) {
   return value;
 }
 
-std::int64_t attribute_number(PyObject* owner, const char* name) { return number(Ref<>::steal(PyObject_GetAttrString(owner, name))); }
-std::int64_t method_number(PyObject* owner, const char* name) { return number(Ref<>::steal(PyObject_CallMethod(owner, name, nullptr))); }
+std::int64_t attribute_number(PyObject* owner, const char* name) {
+  return number(Ref<>::steal(PyObject_GetAttrString(owner, name)));
+}
+std::int64_t method_number(PyObject* owner, const char* name) {
+  return number(Ref<>::steal(PyObject_CallMethod(owner, name, nullptr)));
+}
 
 /// Identity of a tensor's memory, also of one on the meta device.
 std::int64_t storage_of(PyObject* tensor) {
@@ -140,11 +149,13 @@ struct Reader {
       prediction.arrays.push_back(std::move(array));
       return structure;
     }
-    const bool list = PyList_CheckExact(object), named = std::string_view(Py_TYPE(object)->tp_name).substr(0, 19) == "torch.return_types.";
+    const bool list = PyList_CheckExact(object),
+               named = std::string_view(Py_TYPE(object)->tp_name).substr(0, 19) == "torch.return_types.";
     if (!list && !PyTuple_CheckExact(object) && !named) throw std::string("returns ") + Py_TYPE(object)->tp_name;
     structure.kind = list ? ExternStructure::Kind::List : ExternStructure::Kind::Tuple;
     if (named) structure.type = Ref<>::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) structure.items.push_back(read(PySequence_Fast_GET_ITEM(object, i)));
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+      structure.items.push_back(read(PySequence_Fast_GET_ITEM(object, i)));
     return structure;
   }
 };
@@ -163,7 +174,8 @@ Ref<> meta_tensor(const ExternArray& array) {
   return make && arguments && names ? Ref<>::steal(PyObject_Call(make.get(), arguments.get(), names.get())) : Ref<>();
 }
 
-/// While it exists, a warning is an error, also one torch gives only once: eager is to give it. No filter that counts is touched.
+/// While it exists, a warning is an error, also one torch gives only once: eager is to give it. No filter that counts
+/// is touched.
 class WarningsAreErrors {
  public:
   WarningsAreErrors() {
@@ -235,7 +247,8 @@ Ref<> call_on_tensors(PyObject* callable, PyObject* positional, PyObject* keywor
 
 namespace {
 
-Prediction run_on_meta(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols) {
+Prediction run_on_meta(const ExternCall& call, std::span<const ExternArray> operands,
+                       std::span<const std::int64_t> symbols) {
   Prediction prediction;
   try {
     // Tensors of inference mode have no version counters, which tell what was written.
@@ -262,18 +275,21 @@ Prediction run_on_meta(const ExternCall& call, std::span<const ExternArray> oper
 }
 
 /// What a function of framejit._support.autograd says of the call on meta tensors. Throws the reason as a string.
-Ref<> ask(const char* question, const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,
-          std::span<const std::int64_t> derived) {
+Ref<> ask(const char* question, const ExternCall& call, std::span<const ExternArray> operands,
+          std::span<const std::int64_t> symbols, std::span<const std::int64_t> derived) {
   const InferenceMode left(torch_modes() & torch_mode_bits::kInference, false);
   const MetaCall meta(call, operands, symbols);
-  Ref<> tensors = Ref<>::steal(PyTuple_New(Py_ssize_t(meta.operands.size()))), wanted = Ref<>::steal(PyTuple_New(Py_ssize_t(derived.size())));
-  for (std::size_t i = 0; i < meta.operands.size(); ++i) PyTuple_SET_ITEM(tensors.get(), Py_ssize_t(i), Py_NewRef(meta.operands[i].get()));
-  for (std::size_t i = 0; i < derived.size(); ++i) PyTuple_SET_ITEM(wanted.get(), Py_ssize_t(i), PyLong_FromLongLong(derived[i]));
+  Ref<> tensors = Ref<>::steal(PyTuple_New(Py_ssize_t(meta.operands.size()))),
+        wanted = Ref<>::steal(PyTuple_New(Py_ssize_t(derived.size())));
+  for (std::size_t i = 0; i < meta.operands.size(); ++i)
+    PyTuple_SET_ITEM(tensors.get(), Py_ssize_t(i), Py_NewRef(meta.operands[i].get()));
+  for (std::size_t i = 0; i < derived.size(); ++i)
+    PyTuple_SET_ITEM(wanted.get(), Py_ssize_t(i), PyLong_FromLongLong(derived[i]));
   Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._support.autograd")), answer;
   if (module) {
     const WarningsAreErrors guard;
-    answer = Ref<>::steal(PyObject_CallMethod(module.get(), question, "OOOOO", call.callable.get(), tensors.get(), wanted.get(), meta.positional.get(),
-                                              meta.keywords.get()));
+    answer = Ref<>::steal(PyObject_CallMethod(module.get(), question, "OOOOO", call.callable.get(), tensors.get(),
+                                              wanted.get(), meta.positional.get(), meta.keywords.get()));
   }
   if (!answer) throw take_error();
   return answer;
@@ -281,13 +297,14 @@ Ref<> ask(const char* question, const ExternCall& call, std::span<const ExternAr
 
 std::vector<ExternPath> read_paths(const char* text) {
   std::vector<ExternPath> paths;
-  for (; *text; ++text) paths.push_back(*text == 'g' ? ExternPath::Gradient : *text == 'r' ? ExternPath::Required : ExternPath::None);
+  for (; *text; ++text)
+    paths.push_back(*text == 'g' ? ExternPath::Gradient : *text == 'r' ? ExternPath::Required : ExternPath::None);
   return paths;
 }
 
 /// Empty where torch does not say.
-ExternSaved ask_saved(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,
-                      std::span<const std::int64_t> derived) {
+ExternSaved ask_saved(const ExternCall& call, std::span<const ExternArray> operands,
+                      std::span<const std::int64_t> symbols, std::span<const std::int64_t> derived) {
   ExternSaved saved;
   try {
     const Ref<> found = ask("saved_of", call, operands, symbols, derived);
@@ -295,7 +312,10 @@ ExternSaved ask_saved(const ExternCall& call, std::span<const ExternArray> opera
     int any = 0;
     if (!PyArg_ParseTuple(found.get(), "ssps", &of_operands, &of_results, &any, &paths)) throw take_error();
     saved.any = any != 0;
-    for (; *of_operands; ++of_operands) saved.operands.push_back(*of_operands == 'r' ? ExternSaved::Read : *of_operands == 'c' ? ExternSaved::Copied : ExternSaved::Unread);
+    for (; *of_operands; ++of_operands)
+      saved.operands.push_back(*of_operands == 'r'   ? ExternSaved::Read
+                               : *of_operands == 'c' ? ExternSaved::Copied
+                                                     : ExternSaved::Unread);
     for (; *of_results; ++of_results) saved.results.push_back(*of_results == 'r');
     saved.paths = read_paths(paths);
   } catch (const std::string&) {
@@ -338,7 +358,8 @@ bool describe_tensor(PyObject* tensor, ExternArray& array) {
   return true;
 }
 
-Ref<> extern_argument(const ExternArgument& argument, std::span<const Ref<>> operands, std::span<const std::int64_t> symbols) {
+Ref<> extern_argument(const ExternArgument& argument, std::span<const Ref<>> operands,
+                      std::span<const std::int64_t> symbols) {
   switch (argument.kind) {
     case ExternArgument::Kind::Constant: return argument.object;
     case ExternArgument::Kind::Held: return {};  // known to the host alone
@@ -370,7 +391,8 @@ Ref<> extern_argument(const ExternArgument& argument, std::span<const Ref<>> ope
   return {};
 }
 
-const Prediction& predict(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols) {
+const Prediction& predict(const ExternCall& call, std::span<const ExternArray> operands,
+                          std::span<const std::int64_t> symbols) {
   Memory& known = memory();
   std::vector<Ref<>> alive;
   std::string text = signature(call, operands, symbols, alive);
@@ -381,12 +403,13 @@ const Prediction& predict(const ExternCall& call, std::span<const ExternArray> o
     known.alive.clear();
   }
   known.alive.insert(known.alive.end(), alive.begin(), alive.end());
-  Prediction made = call.library == Library::Numpy ? try_numpy(call, operands, symbols) : run_on_meta(call, operands, symbols);
+  Prediction made =
+      call.library == Library::Numpy ? try_numpy(call, operands, symbols) : run_on_meta(call, operands, symbols);
   return known.by_signature.emplace(std::move(text), std::move(made)).first->second;
 }
 
-const ExternSaved& saved_by(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,
-                            std::span<const std::int64_t> derived) {
+const ExternSaved& saved_by(const ExternCall& call, std::span<const ExternArray> operands,
+                            std::span<const std::int64_t> symbols, std::span<const std::int64_t> derived) {
   predict(call, operands, symbols);  // keeps alive what the signature names
   std::vector<Ref<>> alive;
   std::string text = signature(call, operands, symbols, alive);
@@ -396,8 +419,8 @@ const ExternSaved& saved_by(const ExternCall& call, std::span<const ExternArray>
   return known->second;
 }
 
-std::vector<ExternPath> paths_of(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,
-                                 std::span<const std::int64_t> derived) {
+std::vector<ExternPath> paths_of(const ExternCall& call, std::span<const ExternArray> operands,
+                                 std::span<const std::int64_t> symbols, std::span<const std::int64_t> derived) {
   try {
     const Ref<> found = ask("paths_of", call, operands, symbols, derived);
     const char* text = PyUnicode_AsUTF8(found.get());
@@ -414,7 +437,8 @@ bool observe(const ExternCall& call, std::span<const ExternArray> operands, std:
   if (call.library == Library::Numpy) {
     predict(call, operands, symbols);
     std::vector<Ref<>> alive;
-    memory().by_signature.at(signature(call, operands, symbols, alive)).refusal = "returns what depends on data in its sizes or kinds";
+    memory().by_signature.at(signature(call, operands, symbols, alive)).refusal =
+        "returns what depends on data in its sizes or kinds";
     ++memory().wrong_at[call.place + call.name];
     return true;
   }
@@ -430,7 +454,8 @@ bool observe(const ExternCall& call, std::span<const ExternArray> operands, std:
   Prediction& known = memory().by_signature.at(signature(call, operands, symbols, alive));
   if (known.refusal.empty() && known.arrays.size() == seen.arrays.size() &&
       std::equal(known.arrays.begin(), known.arrays.end(), seen.arrays.begin(), same)) {
-    ++memory().wrong_at[call.place + call.name];  // right for these sizes: what was wrong is how they were taken to vary
+    ++memory()
+          .wrong_at[call.place + call.name];  // right for these sizes: what was wrong is how they were taken to vary
     return true;
   }
   seen.version_moves = known.version_moves;

@@ -1,9 +1,10 @@
 /// What a library call returns, known before it runs: the memory of predictions, shared by all traces of the process.
 ///
-/// A call is identified by its signature: the callable, the constants, and dtype, sizes and strides of its arrays. The first
-/// prediction of a signature comes from running the function on meta-device tensors (sizes and strides, no memory, no kernel);
-/// where a real call then gives something else, what it gave takes the prediction's place (`observe`) and the segment is
-/// traced again. A signature that keeps changing, or one whose sizes at other symbols keep being wrong, depends on data.
+/// A call is identified by its signature: the callable, the constants, and dtype, sizes and strides of its arrays. The
+/// first prediction of a signature comes from running the function on meta-device tensors (sizes and strides, no
+/// memory, no kernel); where a real call then gives something else, what it gave takes the prediction's place
+/// (`observe`) and the segment is traced again. A signature that keeps changing, or one whose sizes at other symbols
+/// keep being wrong, depends on data.
 #pragma once
 
 #include <span>
@@ -18,7 +19,8 @@ namespace fj {
 struct ExternArray {
   DType dtype = DType::F32;
   std::vector<std::int64_t> shape, strides;
-  int view_of = -1;         // of a result: the operand whose memory it shows; kOfNewMemory: a view of a new array that nobody else has
+  int view_of =
+      -1;  // of a result: the operand whose memory it shows; kOfNewMemory: a view of a new array that nobody else has
   static constexpr int kOfNewMemory = -2;
   std::int64_t offset = 0;  // elements from that operand's element 0
   bool made_as_view = false;  // torch: a view of a tensor that nobody else has
@@ -35,11 +37,13 @@ struct Prediction {
 };
 
 /// The arguments of `call` for real arrays and symbols. Null with an error set.
-Ref<> extern_argument(const ExternArgument& argument, std::span<const Ref<>> operands, std::span<const std::int64_t> symbols);
+Ref<> extern_argument(const ExternArgument& argument, std::span<const Ref<>> operands,
+                      std::span<const std::int64_t> symbols);
 
 /// What `call` would return for operands like these. Kept for ever under its signature; the reference is good until the
 /// next call. Clears every Python error.
-const Prediction& predict(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols);
+const Prediction& predict(const ExternCall& call, std::span<const ExternArray> operands,
+                          std::span<const std::int64_t> symbols);
 
 /// How torch's graph of a call leads from a result to an operand.
 enum class ExternPath : std::uint8_t {
@@ -62,12 +66,12 @@ struct ExternSaved {
 };
 
 /// By torch's own graph of the call on meta tensors, of which those in `derived` require a gradient.
-const ExternSaved& saved_by(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,
-                            std::span<const std::int64_t> derived);
+const ExternSaved& saved_by(const ExternCall& call, std::span<const ExternArray> operands,
+                            std::span<const std::int64_t> symbols, std::span<const std::int64_t> derived);
 
 /// By result, and for each by operand in `derived`. Empty: torch does not say. Asks anew each time.
-std::vector<ExternPath> paths_of(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,
-                                 std::span<const std::int64_t> derived);
+std::vector<ExternPath> paths_of(const ExternCall& call, std::span<const ExternArray> operands,
+                                 std::span<const std::int64_t> symbols, std::span<const std::int64_t> derived);
 
 /// What `call` has returned. False: it can't be described, or differs from call to call.
 bool observe(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols,

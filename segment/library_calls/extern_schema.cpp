@@ -17,45 +17,139 @@ namespace {
 
 /// Random without a Generator in every schema.
 const std::unordered_set<std::string>& undeclared_random() {
-  static const std::unordered_set<std::string> names{
-      "dropout", "dropout_", "native_dropout", "alpha_dropout", "alpha_dropout_", "feature_dropout", "feature_dropout_",
-      "feature_alpha_dropout", "feature_alpha_dropout_", "rrelu", "rrelu_", "rand", "randn", "randint", "randperm", "rand_like",
-      "randn_like", "randint_like", "lstm", "gru", "rnn_tanh", "rnn_relu", "scaled_dot_product_attention",
-      "_scaled_dot_product_flash_attention_for_cpu"};
+  static const std::unordered_set<std::string> names{"dropout",
+                                                     "dropout_",
+                                                     "native_dropout",
+                                                     "alpha_dropout",
+                                                     "alpha_dropout_",
+                                                     "feature_dropout",
+                                                     "feature_dropout_",
+                                                     "feature_alpha_dropout",
+                                                     "feature_alpha_dropout_",
+                                                     "rrelu",
+                                                     "rrelu_",
+                                                     "rand",
+                                                     "randn",
+                                                     "randint",
+                                                     "randperm",
+                                                     "rand_like",
+                                                     "randn_like",
+                                                     "randint_like",
+                                                     "lstm",
+                                                     "gru",
+                                                     "rnn_tanh",
+                                                     "rnn_relu",
+                                                     "scaled_dot_product_attention",
+                                                     "_scaled_dot_product_flash_attention_for_cpu"};
   return names;
 }
 
-/// What autocast on the CPU casts; a function missing here costs a trace more, as its first call corrects the prediction.
+/// What autocast on the CPU casts; a function missing here costs a trace more, as its first call corrects the
+/// prediction.
 const std::unordered_set<std::string>& lower_precision() {
-  static const std::unordered_set<std::string> names{
-      "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolution", "bmm",
-      "mm", "mv", "baddbmm", "addmm", "addbmm", "linear", "matmul", "inner", "dot", "einsum", "tensordot", "chain_matmul",
-      "multi_dot", "scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"};
+  static const std::unordered_set<std::string> names{"conv1d",
+                                                     "conv2d",
+                                                     "conv3d",
+                                                     "conv_tbc",
+                                                     "conv_transpose1d",
+                                                     "conv_transpose2d",
+                                                     "conv_transpose3d",
+                                                     "convolution",
+                                                     "bmm",
+                                                     "mm",
+                                                     "mv",
+                                                     "baddbmm",
+                                                     "addmm",
+                                                     "addbmm",
+                                                     "linear",
+                                                     "matmul",
+                                                     "inner",
+                                                     "dot",
+                                                     "einsum",
+                                                     "tensordot",
+                                                     "chain_matmul",
+                                                     "multi_dot",
+                                                     "scaled_dot_product_attention",
+                                                     "lstm",
+                                                     "gru",
+                                                     "rnn_tanh",
+                                                     "rnn_relu"};
   return names;
 }
 
 /// Of a size that depends on data, about more than their arguments' contents, or of things that are not values.
 const std::unordered_set<std::string>& excluded() {
-  static const std::unordered_set<std::string> names{
-      "nonzero", "unique", "unique_consecutive", "unique_dim", "masked_select", "bincount", "argwhere", "histogram", "from_file",
-      "equal", "allclose", "is_nonzero", "sparse_coo_tensor", "sparse_csr_tensor", "to_sparse", "set_", "resize_", "resize_as_",
-      "data", "requires_grad_", "retain_grad", "record_stream", "rename", "rename_", "refine_names", "align_to", "names",
-      "set_data", "item", "_local_scalar_dense", "to_dense", "to_mkldnn", "quantize_per_tensor", "dequantize", "pin_memory",
-      "_pack_padded_sequence", "_pad_packed_sequence", "_version", "is_leaf", "output_nr", "empty", "empty_like",
-      "empty_strided", "new_empty", "new_empty_strided", "_conj", "conj", "_neg_view", "detach_", "get_device", "is_same_size",
-      "cudnn_convolution", "storage_offset", "_batch_norm_impl_index", "batch_norm_update_stats"};
+  static const std::unordered_set<std::string> names{"nonzero",
+                                                     "unique",
+                                                     "unique_consecutive",
+                                                     "unique_dim",
+                                                     "masked_select",
+                                                     "bincount",
+                                                     "argwhere",
+                                                     "histogram",
+                                                     "from_file",
+                                                     "equal",
+                                                     "allclose",
+                                                     "is_nonzero",
+                                                     "sparse_coo_tensor",
+                                                     "sparse_csr_tensor",
+                                                     "to_sparse",
+                                                     "set_",
+                                                     "resize_",
+                                                     "resize_as_",
+                                                     "data",
+                                                     "requires_grad_",
+                                                     "retain_grad",
+                                                     "record_stream",
+                                                     "rename",
+                                                     "rename_",
+                                                     "refine_names",
+                                                     "align_to",
+                                                     "names",
+                                                     "set_data",
+                                                     "item",
+                                                     "_local_scalar_dense",
+                                                     "to_dense",
+                                                     "to_mkldnn",
+                                                     "quantize_per_tensor",
+                                                     "dequantize",
+                                                     "pin_memory",
+                                                     "_pack_padded_sequence",
+                                                     "_pad_packed_sequence",
+                                                     "_version",
+                                                     "is_leaf",
+                                                     "output_nr",
+                                                     "empty",
+                                                     "empty_like",
+                                                     "empty_strided",
+                                                     "new_empty",
+                                                     "new_empty_strided",
+                                                     "_conj",
+                                                     "conj",
+                                                     "_neg_view",
+                                                     "detach_",
+                                                     "get_device",
+                                                     "is_same_size",
+                                                     "cudnn_convolution",
+                                                     "storage_offset",
+                                                     "_batch_norm_impl_index",
+                                                     "batch_norm_update_stats"};
   return names;
 }
 
-/// Running statistics are written without a word of it by all that take them, but for derivatives and functions called after what they don't do.
+/// Running statistics are written without a word of it by all that take them, but for derivatives and functions called
+/// after what they don't do.
 bool is_written(const std::string& function, const std::string& type, const std::string& parameter) {
-  return type == "Tensor?" && parameter.rfind("running_", 0) == 0 && function.find("backward") == std::string::npos && function.find("no_update") == std::string::npos;
+  return type == "Tensor?" && parameter.rfind("running_", 0) == 0 && function.find("backward") == std::string::npos &&
+         function.find("no_update") == std::string::npos;
 }
 
-/// The parameters of a schema that ask for care, of "(Tensor input, Tensor? running_mean, *, bool sparse_grad=False) -> Tensor".
+/// The parameters of a schema that ask for care, of "(Tensor input, Tensor? running_mean, *, bool sparse_grad=False) ->
+/// Tensor".
 void read_parameters(const std::string& function, const std::string& schema, ExternEffects& effects) {
   const auto add = [](std::vector<ExternParameter>& to, std::string name, std::size_t position) {
-    if (std::none_of(to.begin(), to.end(), [&](const ExternParameter& known) { return known.name == name; })) to.push_back({std::move(name), position});
+    if (std::none_of(to.begin(), to.end(), [&](const ExternParameter& known) { return known.name == name; }))
+      to.push_back({std::move(name), position});
   };
   std::size_t position = 0;
   bool by_position = true;
@@ -90,7 +184,8 @@ ExternEffects read_effects(const std::string& name) {
   Ref<> find = core ? Ref<>::steal(PyObject_GetAttrString(core.get(), "_jit_get_schemas_for_operator")) : Ref<>();
   // An operator that somebody registered: its schema is all that is known of it.
   const bool foreign = name.find("::") != std::string::npos;
-  Ref<> schemas = find ? Ref<>::steal(PyObject_CallFunction(find.get(), "s", (foreign ? name : "aten::" + name).c_str())) : Ref<>();
+  Ref<> schemas =
+      find ? Ref<>::steal(PyObject_CallFunction(find.get(), "s", (foreign ? name : "aten::" + name).c_str())) : Ref<>();
   for (Py_ssize_t i = 0; schemas && PyList_Check(schemas.get()) && i < PyList_GET_SIZE(schemas.get()); ++i) {
     Ref<> text = Ref<>::steal(PyObject_Str(PyList_GET_ITEM(schemas.get(), i)));
     const char* bytes = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
@@ -102,7 +197,7 @@ ExternEffects read_effects(const std::string& name) {
     if (arrow == std::string::npos || schema.find("Tensor", arrow) == std::string::npos) continue;
     if (foreign) {
       effects.known = schema.find("Tensor(") == std::string::npos;  // writes into nothing, shares no memory
-      effects.random = true;                                         // perhaps: never dropped, never merged with another one
+      effects.random = true;  // perhaps: never dropped, never merged with another one
       if (!effects.known) break;
       continue;
     }

@@ -1,7 +1,8 @@
-/// What torch says about its own functions: which may run as extern nodes, which draw random numbers, which write into arguments
-/// without saying so.
+/// What torch says about its own functions: which may run as extern nodes, which draw random numbers, which write into
+/// arguments without saying so.
 ///
-/// Aliasing and mutation are read from each call on meta tensors (extern_prediction.h): the schemas only decide whether to try.
+/// Aliasing and mutation are read from each call on meta tensors (extern_prediction.h): the schemas only decide whether
+/// to try.
 #pragma once
 
 #include <string>
@@ -26,7 +27,8 @@ struct ExternEffects {
   std::vector<ExternParameter> sparse;  // flags by which torch's derivative is a sparse tensor
 };
 
-/// Effects of the aten operator or Python function `name` ("namespace::name": another namespace's operator), from torch's schema registry and a table of what that omits.
+/// Effects of the aten operator or Python function `name` ("namespace::name": another namespace's operator), from
+/// torch's schema registry and a table of what that omits.
 const ExternEffects& extern_effects(const std::string& name);
 
 }  // namespace fj

@@ -1,14 +1,15 @@
 /// The library calls of one program: what an `extern_call` node's handle stands for.
 ///
-/// The tracer fills one table per segment while it adds the nodes; `SegmentHost` (segment/library_host.h) runs a call by its handle,
-/// with the library's own function on real arrays, and compares what comes back with what was predicted while tracing.
-/// A table is immutable once its segment is published.
+/// The tracer fills one table per segment while it adds the nodes; `SegmentHost` (segment/library_host.h) runs a call
+/// by its handle, with the library's own function on real arrays, and compares what comes back with what was predicted
+/// while tracing. A table is immutable once its segment is published.
 ///
-/// A node is pure: its results are arrays of its own. An operand that the function writes into is handed over as a copy, whose
-/// contents afterwards are one more result (the tracer writes it to the array, so it is committed with all other writes); a
-/// result that is a view of an operand is copied too (the tracer knows the view). Random functions draw from the library's
-/// generator in the order of the nodes; what they drew is put back if the program fails (RandomStates). A collective happens once: if the
-/// program fails behind it, CPython runs the piece with what the collective gave (frame_hook/replay_collectives.h).
+/// A node is pure: its results are arrays of its own. An operand that the function writes into is handed over as a
+/// copy, whose contents afterwards are one more result (the tracer writes it to the array, so it is committed with all
+/// other writes); a result that is a view of an operand is copied too (the tracer knows the view). Random functions
+/// draw from the library's generator in the order of the nodes; what they drew is put back if the program fails
+/// (RandomStates). A collective happens once: if the program fails behind it, CPython runs the piece with what the
+/// collective gave (frame_hook/replay_collectives.h).
 #pragma once
 
 #include <Python.h>
@@ -83,7 +84,8 @@ struct OnceCall {
   int version_moves = 0;         // of each tensor that it writes
 };
 
-/// Such a call as it went in a program that then failed: CPython, which runs the piece instead, is given this where it makes the call.
+/// Such a call as it went in a program that then failed: CPython, which runs the piece instead, is given this where it
+/// makes the call.
 struct PastCall {
   OnceCall call;
   std::vector<Ref<>> contents;   // of what it wrote
@@ -109,7 +111,7 @@ struct ExternCall {
   bool derivative = false;      // strides of its results' axes of one element may be any
   int device = kHost;           // where they are, and what it makes
   std::string place;            // file:line of the call, for counting wrong predictions
-  Ref<> caller;                 // a Python function at that line which makes the call, for what warns; null: nothing does
+  Ref<> caller;  // a Python function at that line which makes the call, for what warns; null: nothing does
 };
 
 class ExternTable {
@@ -118,7 +120,8 @@ class ExternTable {
   std::int64_t add(ExternCall call) {
     random_ = random_ || call.random;
     once_ = once_ || call.once;
-    if (call.library == Library::Torch) operand_library = Library::Torch;  // NumPy has no bfloat16, and makes no array with gaps
+    if (call.library == Library::Torch)
+      operand_library = Library::Torch;  // NumPy has no bfloat16, and makes no array with gaps
     calls_.push_back(std::move(call));
     return std::int64_t(calls_.size()) - 1;
   }
@@ -127,7 +130,8 @@ class ExternTable {
   bool random() const { return random_; }
   /// There are calls that must not be made again.
   bool once() const { return once_; }
-  /// Objects of the user's that calls are made on (a random generator), fetched anew for each run. The index of `source`.
+  /// Objects of the user's that calls are made on (a random generator), fetched anew for each run. The index of
+  /// `source`.
   int hold(SourceRef source) {
     for (std::size_t i = 0; i < held_.size(); ++i)
       if (held_[i] == source) return int(i);

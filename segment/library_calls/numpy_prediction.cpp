@@ -45,7 +45,10 @@ struct Reader {
     if (auto library = array_library(object); library == Library::Numpy) return read_array(object);
     const bool number = PyBool_Check(object) || PyFloat_CheckExact(object) || PyLong_CheckExact(object);
     if (number || numpy_scalar_dtype(object)) {
-      const auto dtype = PyBool_Check(object) ? DType::Bool : PyFloat_CheckExact(object) ? DType::F64 : PyLong_CheckExact(object) ? DType::I64 : *numpy_scalar_dtype(object);
+      const auto dtype = PyBool_Check(object)         ? DType::Bool
+                         : PyFloat_CheckExact(object) ? DType::F64
+                         : PyLong_CheckExact(object)  ? DType::I64
+                                                      : *numpy_scalar_dtype(object);
       structure.kind = ExternStructure::Kind::Number;
       structure.type = Ref<>::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
       structure.index = int(prediction.arrays.size());
@@ -53,11 +56,13 @@ struct Reader {
       arrays.push_back(nullptr);
       return structure;
     }
-    const bool list = PyList_CheckExact(object), named = PyTuple_Check(object) && PyObject_HasAttrString(object, "_fields");
+    const bool list = PyList_CheckExact(object),
+               named = PyTuple_Check(object) && PyObject_HasAttrString(object, "_fields");
     if (!list && !PyTuple_CheckExact(object) && !named) throw std::string("returns ") + Py_TYPE(object)->tp_name;
     structure.kind = list ? ExternStructure::Kind::List : ExternStructure::Kind::Tuple;
     if (named) structure.type = Ref<>::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) structure.items.push_back(read(PySequence_Fast_GET_ITEM(object, i)));
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
+      structure.items.push_back(read(PySequence_Fast_GET_ITEM(object, i)));
     return structure;
   }
 
@@ -73,7 +78,8 @@ struct Reader {
     if (!info.unsupported.empty()) throw "returns a " + info.unsupported;
     Ref<> base = Ref<>::steal(PyObject_GetAttrString(object, "base"));
     const bool owns = base.get() == Py_None;
-    if (!owns && (array_library(base.get()) != Library::Numpy || !has_flag(object, "writeable"))) throw std::string("returns a view that is read-only, or of no array");
+    if (!owns && (array_library(base.get()) != Library::Numpy || !has_flag(object, "writeable")))
+      throw std::string("returns a view that is read-only, or of no array");
     if (!is_dense(info)) throw std::string("returns an array with gaps or overlaps");
     for (const Ref<>& operand : operands)
       if (share_memory(operand.get(), object)) throw std::string("returns a view of its argument");
@@ -97,11 +103,15 @@ Ref<> numpy_stand_in(const ExternArray& array, bool writeable) {
   PyObject* const make = once([] { return helper("stand_in").release(); });
   auto tuple = [](const std::vector<std::int64_t>& numbers) {
     Ref<> made = Ref<>::steal(PyTuple_New(Py_ssize_t(numbers.size())));
-    for (std::size_t i = 0; made && i < numbers.size(); ++i) PyTuple_SET_ITEM(made.get(), Py_ssize_t(i), PyLong_FromLongLong(numbers[i]));
+    for (std::size_t i = 0; made && i < numbers.size(); ++i)
+      PyTuple_SET_ITEM(made.get(), Py_ssize_t(i), PyLong_FromLongLong(numbers[i]));
     return made;
   };
   Ref<> dtype = dtype_object(Library::Numpy, array.dtype), shape = tuple(array.shape), strides = tuple(array.strides);
-  return make && dtype && shape && strides ? Ref<>::steal(PyObject_CallFunctionObjArgs(make, dtype.get(), shape.get(), strides.get(), writeable ? Py_True : Py_False, nullptr)) : Ref<>();
+  return make && dtype && shape && strides
+             ? Ref<>::steal(PyObject_CallFunctionObjArgs(make, dtype.get(), shape.get(), strides.get(),
+                                                         writeable ? Py_True : Py_False, nullptr))
+             : Ref<>();
 }
 
 Ref<> try_on_stand_ins(PyObject* callable, PyObject* positional, PyObject* keywords) {
@@ -109,7 +119,8 @@ Ref<> try_on_stand_ins(PyObject* callable, PyObject* positional, PyObject* keywo
   return tried ? Ref<>::steal(PyObject_CallFunctionObjArgs(tried, callable, positional, keywords, nullptr)) : Ref<>();
 }
 
-Prediction try_numpy(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols) {
+Prediction try_numpy(const ExternCall& call, std::span<const ExternArray> operands,
+                     std::span<const std::int64_t> symbols) {
   Prediction prediction;
   prediction.version_moves.resize(operands.size());
   try {
@@ -128,7 +139,8 @@ Prediction try_numpy(const ExternCall& call, std::span<const ExternArray> operan
       arrays.push_back(numpy_stand_in(operands[i], written));
       if (!arrays.back()) throw take_error();
     }
-    Ref<> positional = Ref<>::steal(PyTuple_New(Py_ssize_t(call.positional.size()))), names = Ref<>::steal(PyDict_New());
+    Ref<> positional = Ref<>::steal(PyTuple_New(Py_ssize_t(call.positional.size()))),
+          names = Ref<>::steal(PyDict_New());
     for (std::size_t i = 0; i < call.positional.size(); ++i) {
       Ref<> made = extern_argument(call.positional[i], arrays, symbols);
       if (!made) throw take_error();

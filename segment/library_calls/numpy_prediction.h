@@ -1,5 +1,5 @@
-/// What a function of NumPy returns, found by trying it on arrays of the same layout with contents of our own: NumPy has nothing like
-/// torch's meta device.
+/// What a function of NumPy returns, found by trying it on arrays of the same layout with contents of our own: NumPy
+/// has nothing like torch's meta device.
 #pragma once
 
 #include <span>
@@ -8,9 +8,10 @@
 
 namespace fj {
 
-/// As `predict`, without its memory. Refuses functions that raise on such contents, that write into anything but `call.mutated`, whose results
-/// share memory, and arrays so large that a break costs nothing beside the call.
-Prediction try_numpy(const ExternCall& call, std::span<const ExternArray> operands, std::span<const std::int64_t> symbols);
+/// As `predict`, without its memory. Refuses functions that raise on such contents, that write into anything but
+/// `call.mutated`, whose results share memory, and arrays so large that a break costs nothing beside the call.
+Prediction try_numpy(const ExternCall& call, std::span<const ExternArray> operands,
+                     std::span<const std::int64_t> symbols);
 
 /// An array of this layout with such contents. Null with an error set.
 Ref<> numpy_stand_in(const ExternArray& array, bool writeable);

@@ -22,7 +22,9 @@ DType dtype_named(const std::string& text) {
   return *dtype;
 }
 Library library_named(const std::string& text) { return text == "numpy" ? Library::Numpy : Library::Torch; }
-py::object optional_name(std::optional<DType> dtype) { return dtype ? py::object(py::str(std::string(name(*dtype)))) : py::none(); }
+py::object optional_name(std::optional<DType> dtype) {
+  return dtype ? py::object(py::str(std::string(name(*dtype)))) : py::none();
+}
 
 py::object owned(Ref<> object) {
   if (!object) throw py::error_already_set();
@@ -51,7 +53,8 @@ py::dict described(const ArrayInfo& info) {
 py::object read_fast(py::object array) {
   ArrayView view;
   const auto library = array_library(array.ptr());
-  if (!library || !(*library == Library::Numpy ? read_numpy(array.ptr(), view) : read_torch(array.ptr(), view))) return py::none();
+  if (!library || !(*library == Library::Numpy ? read_numpy(array.ptr(), view) : read_torch(array.ptr(), view)))
+    return py::none();
   Sizes strides;
   for (int i = 0; i < view.rank; ++i) strides.push_back(view.strides[i] / view.stride_unit);
   py::dict result;
@@ -73,7 +76,8 @@ double time(F call) {
     constexpr int kCalls = 2000;
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < kCalls; ++i) call();
-    best = std::min(best, std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / kCalls);
+    best = std::min(
+        best, std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / kCalls);
   }
   return best;
 }
@@ -119,13 +123,15 @@ PYBIND11_MODULE(framejit_array_tests, module) {
     const ArrayInfo info = describe(array.ptr());
     return owned(numpy_scalar(info.dtype, info.data));
   });
-  module.def("data_pointer", [](py::object array) { return reinterpret_cast<std::uintptr_t>(data_pointer(array.ptr())); });
+  module.def("data_pointer",
+             [](py::object array) { return reinterpret_cast<std::uintptr_t>(data_pointer(array.ptr())); });
   module.def("bump_versions", [](const std::vector<py::object>& tensors) {
     std::vector<PyObject*> all;
     for (const py::object& tensor : tensors) all.push_back(tensor.ptr());
     return bump_versions(all);
   });
-  module.def("cross_view", [](py::object array, const std::string& to) { return owned(cross_view(array.ptr(), library_named(to))); });
+  module.def("cross_view",
+             [](py::object array, const std::string& to) { return owned(cross_view(array.ptr(), library_named(to))); });
   module.def("dtype_from_object", [](py::object dtype) { return optional_name(dtype_from_object(dtype.ptr())); });
   module.def("dtype_object", [](const std::string& library, const std::string& dtype) {
     return owned(dtype_object(library_named(library), dtype_named(dtype)));
@@ -134,7 +140,8 @@ PYBIND11_MODULE(framejit_array_tests, module) {
   module.def("torch_grad_enabled", &torch_grad_enabled);
   module.def("torch_modes", &torch_modes);
   module.def("torch_modes_refusal", [] { return std::string(torch_modes_refusal() ? torch_modes_refusal() : ""); });
-  module.def("torch_unsupported_reason", [] { return std::string(torch_unsupported_reason() ? torch_unsupported_reason() : ""); });
+  module.def("torch_unsupported_reason",
+             [] { return std::string(torch_unsupported_reason() ? torch_unsupported_reason() : ""); });
   module.def("numpy_trapped_conditions", &numpy_trapped_conditions);
   module.def("timings", &timings);
   module.attr("divide") = std::uint32_t(kFloatDivide);

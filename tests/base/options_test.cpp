@@ -72,7 +72,8 @@ TEST(Log, PatternsChooseFunctions) {
 
 TEST(Log, ASinkReceivesWhatIsLogged) {
   std::string received;
-  set_log_sink([&](Artifact artifact, const std::string& text) { received += std::string(name(artifact)) + ":" + text; });
+  set_log_sink(
+      [&](Artifact artifact, const std::string& text) { received += std::string(name(artifact)) + ":" + text; });
   log(Artifact::recompiles, "text");
   set_log_sink({});
   EXPECT_EQ(received, "recompiles:text");

@@ -15,12 +15,14 @@ std::string updates(const std::vector<std::int64_t>& sizes) {
     const std::string p = "%p" + n, g = "%g" + n;
     inputs += (i ? ", " : "") + p + type.substr(1) + ", " + g + type.substr(1);
     const auto value = [](int number) { return "%" + std::to_string(number); };
-    nodes += "  " + value(next) + " = broadcast %0 {dims = []}" + type + "\n  " + value(next + 1) + " = mul " + g + ", " + value(next) + type + "\n  " +
-             value(next + 2) + " = sub " + p + ", " + value(next + 1) + type + "\n";
+    nodes += "  " + value(next) + " = broadcast %0 {dims = []}" + type + "\n  " + value(next + 1) + " = mul " + g +
+             ", " + value(next) + type + "\n  " + value(next + 2) + " = sub " + p + ", " + value(next + 1) + type +
+             "\n";
     writes += "  write " + p + " <- " + value(next + 2) + "\n";
     next += 3;
   }
-  return "graph @f(" + inputs + ") {\n  %0 = constant {value = 0.5, to = f32} : f32[]\n" + nodes + writes + "  return\n}";
+  return "graph @f(" + inputs + ") {\n  %0 = constant {value = 0.5, to = f32} : f32[]\n" + nodes + writes +
+         "  return\n}";
 }
 
 std::vector<DenseArray> arrays(const std::vector<std::int64_t>& sizes) {
@@ -32,8 +34,12 @@ std::vector<DenseArray> arrays(const std::vector<std::int64_t>& sizes) {
 }  // namespace
 
 TEST(Batch, updates_of_many_parameters_are_one_launch) {
-  for (const std::vector<std::int64_t>& sizes : {std::vector<std::int64_t>{7, 7}, {64, 10, 1000, 33, 128}, {5, 0, 17}, {0, 0},
-                                                std::vector<std::int64_t>(60, 40), {20000, 20000, 20000, 3, 20000, 19999}})
+  for (const std::vector<std::int64_t>& sizes : {std::vector<std::int64_t>{7, 7},
+                                                 {64, 10, 1000, 33, 128},
+                                                 {5, 0, 17},
+                                                 {0, 0},
+                                                 std::vector<std::int64_t>(60, 40),
+                                                 {20000, 20000, 20000, 3, 20000, 19999}})
     same_as_reference(updates(sizes), arrays(sizes), {.kernels = 1});
 }
 
@@ -70,12 +76,14 @@ graph @f(%x: f32[30], %y: f32[31], %z: f64[30], %m: f32[30], %n: f32[30]) {
   %6 = mul %z, %z : f64[30]
   %7 = mul %m, %n : f32[30]
   return %3, %5, %6, %7
-})", {sample(DType::F32, {30}, 1), sample(DType::F32, {31}, 2), sample(DType::F64, {30}, 3), sample(DType::F32, {30}, 4), sample(DType::F32, {30}, 5)},
+})",
+                    {sample(DType::F32, {30}, 1), sample(DType::F32, {31}, 2), sample(DType::F64, {30}, 3),
+                     sample(DType::F32, {30}, 4), sample(DType::F32, {30}, 5)},
                     {.kernels = 4});
 }
 
-// A number that is checked before parameters are written, as Python's numbers in an optimiser's step are: the check is a kernel of
-// its own, what follows it writes in place, and what counts the steps is copied last.
+// A number that is checked before parameters are written, as Python's numbers in an optimiser's step are: the check is
+// a kernel of its own, what follows it writes in place, and what counts the steps is copied last.
 const char* const checked = R"(
 graph @f(%n: i64[], %p: f32[300], %m: f32[300], %c: i64[], %q: f32[200]) {
   %0 = constant {value = 7, to = i64} : i64[]
@@ -103,7 +111,8 @@ DenseArray integer(std::int64_t value) {
 
 TEST(Batch, checks_come_before_what_is_written_in_place) {
   const auto inputs = [](std::int64_t n, std::int64_t c) {
-    return std::vector<DenseArray>{integer(n), sample(DType::F32, {300}, 1), sample(DType::F32, {300}, 2), integer(c), sample(DType::F32, {200}, 3)};
+    return std::vector<DenseArray>{integer(n), sample(DType::F32, {300}, 1), sample(DType::F32, {300}, 2), integer(c),
+                                   sample(DType::F32, {200}, 3)};
   };
   // Checks, two updates, the copy of n.
   same_as_reference(checked, inputs(2, -3), {.kernels = 5});

@@ -7,20 +7,29 @@ namespace fj::test {
 namespace {
 
 /// softmax(q @ k) @ v with the scores' sizes as they are, and more results.
-std::string attention(const std::string& batch, const std::string& rows, const std::string& columns, const std::string& more = "") {
-  const std::string scores = "f32[" + batch + ", " + rows + ", " + columns + "]", of_rows = "f32[" + batch + ", " + rows + "]";
-  const std::string wide = " {dims = [0, 1], shape = [" + batch + ", " + rows + ", " + columns + "]} : " + scores + "\n";
-  return "graph @f(%q: f32[" + batch + ", " + rows + ", 16], %k: f32[" + batch + ", 16, " + columns + "], %v: f32[" + batch + ", " + columns + ", 16]) {\n" +
-         "  %0 = matmul %q, %k : " + scores + "\n  %1 = reduce_max %0 {axes = [2]} : " + of_rows + "\n  %2 = broadcast %1" + wide +
-         "  %3 = sub %0, %2 : " + scores + "\n  %4 = exp %3 : " + scores + "\n  %5 = reduce_sum %4 {axes = [2]} : " + of_rows + "\n  %6 = broadcast %5" + wide +
-         "  %7 = div %4, %6 : " + scores + "\n  %8 = matmul %7, %v : f32[" + batch + ", " + rows + ", 16]\n  return %8" + more + "\n}";
+std::string attention(const std::string& batch, const std::string& rows, const std::string& columns,
+                      const std::string& more = "") {
+  const std::string scores = "f32[" + batch + ", " + rows + ", " + columns + "]",
+                    of_rows = "f32[" + batch + ", " + rows + "]";
+  const std::string wide =
+      " {dims = [0, 1], shape = [" + batch + ", " + rows + ", " + columns + "]} : " + scores + "\n";
+  return "graph @f(%q: f32[" + batch + ", " + rows + ", 16], %k: f32[" + batch + ", 16, " + columns + "], %v: f32[" +
+         batch + ", " + columns + ", 16]) {\n" + "  %0 = matmul %q, %k : " + scores +
+         "\n  %1 = reduce_max %0 {axes = [2]} : " + of_rows + "\n  %2 = broadcast %1" + wide +
+         "  %3 = sub %0, %2 : " + scores + "\n  %4 = exp %3 : " + scores +
+         "\n  %5 = reduce_sum %4 {axes = [2]} : " + of_rows + "\n  %6 = broadcast %5" + wide +
+         "  %7 = div %4, %6 : " + scores + "\n  %8 = matmul %7, %v : f32[" + batch + ", " + rows +
+         ", 16]\n  return %8" + more + "\n}";
 }
 
 std::vector<DenseArray> operands(std::int64_t batch, std::int64_t rows, std::int64_t columns) {
-  return {sample(DType::F32, {batch, rows, 16}, 1, -1, 1), sample(DType::F32, {batch, 16, columns}, 2, -1, 1), sample(DType::F32, {batch, columns, 16}, 3, -1, 1)};
+  return {sample(DType::F32, {batch, rows, 16}, 1, -1, 1), sample(DType::F32, {batch, 16, columns}, 2, -1, 1),
+          sample(DType::F32, {batch, columns, 16}, 3, -1, 1)};
 }
 
-bool runs_in_blocks(const std::string& text) { return compile_llvm(parse(text), {})->text().find("in blocks of ") != std::string::npos; }
+bool runs_in_blocks(const std::string& text) {
+  return compile_llvm(parse(text), {})->text().find("in blocks of ") != std::string::npos;
+}
 
 }  // namespace
 
@@ -37,8 +46,10 @@ TEST(Blocks, the_last_block_is_shorter_and_a_block_may_hold_the_end_of_one_matri
 }
 
 TEST(Blocks, what_is_returned_is_there_as_a_whole) {
-  same_as_reference(attention("2", "400", "600", ", %7"), operands(2, 400, 600), {.ulps = 64, .scale = 1, .levels = {""}});
-  same_as_reference(attention("2", "400", "600", ", %0, %5"), operands(2, 400, 600), {.ulps = 64, .scale = 1, .levels = {""}});
+  same_as_reference(attention("2", "400", "600", ", %7"), operands(2, 400, 600),
+                    {.ulps = 64, .scale = 1, .levels = {""}});
+  same_as_reference(attention("2", "400", "600", ", %0, %5"), operands(2, 400, 600),
+                    {.ulps = 64, .scale = 1, .levels = {""}});
 }
 
 TEST(Blocks, what_fits_the_cache_or_has_other_sizes_runs_whole) {

@@ -21,8 +21,9 @@ std::string updates(int picked) {
     if (u < 3) nodes += name() + " = mul %g, %p" + std::to_string(u) + " : f32[300]\n";
   }
   const auto update = [&](int u) { return "%" + std::to_string(u + (u >= picked)); };
-  return "graph @f(%i: i64[300], %t: f32[300], %g: f32[300], %p0: f32[300], %p1: f32[300], %p2: f32[300]) {\n" + nodes + "  write %p0 <- " + update(0) +
-         "\n  write %p1 <- " + update(1) + "\n  write %p2 <- " + update(2) + "\n  return %" + std::to_string(picked) + "\n}";
+  return "graph @f(%i: i64[300], %t: f32[300], %g: f32[300], %p0: f32[300], %p1: f32[300], %p2: f32[300]) {\n" + nodes +
+         "  write %p0 <- " + update(0) + "\n  write %p1 <- " + update(1) + "\n  write %p2 <- " + update(2) +
+         "\n  return %" + std::to_string(picked) + "\n}";
 }
 
 }  // namespace
@@ -57,7 +58,8 @@ graph @f(%i: i64[300], %t: f32[300], %g: f32[300], %p: f32[300]) {
 }
 
 TEST(Commit, the_rest_of_a_product_updates_in_place) {
-  const std::vector<DenseArray> inputs = {sample(DType::F32, {24, 16}, 1), sample(DType::F32, {16, 40}, 2), sample(DType::F32, {24, 40}, 3), sample(DType::F32, {24, 40}, 4)};
+  const std::vector<DenseArray> inputs = {sample(DType::F32, {24, 16}, 1), sample(DType::F32, {16, 40}, 2),
+                                          sample(DType::F32, {24, 40}, 3), sample(DType::F32, {24, 40}, 4)};
   same_as_reference(R"(
 graph @f(%x: f32[24, 16], %y: f32[16, 40], %p: f32[24, 40], %m: f32[24, 40]) {
   %0 = matmul %x, %y : f32[24, 40]
@@ -103,7 +105,9 @@ graph @f(%x: f32[300, 40], %p: f32[40], %q: f32[300]) {
   write %p <- %1
   write %q <- %3
   return
-})", {sample(DType::F32, {300, 40}, 1), sample(DType::F32, {40}, 2), sample(DType::F32, {300}, 3)}, {.ulps = 64, .scale = 64});
+})",
+                    {sample(DType::F32, {300, 40}, 1), sample(DType::F32, {40}, 2), sample(DType::F32, {300}, 3)},
+                    {.ulps = 64, .scale = 64});
 }
 
 // Small parts of large inputs.
@@ -174,7 +178,9 @@ graph @f(%i: i64[300], %a: f32[4000], %t: f32[300]) {
   write %a <- %3
   return
 })";
-  const auto inputs = [](std::int64_t at) { return std::vector<DenseArray>{position(at), sample(DType::F32, {4000}, 1), sample(DType::F32, {300}, 2)}; };
+  const auto inputs = [](std::int64_t at) {
+    return std::vector<DenseArray>{position(at), sample(DType::F32, {4000}, 1), sample(DType::F32, {300}, 2)};
+  };
   same_as_reference(graph, inputs(7));
   const Outcome outcome = run_llvm(parse(graph), inputs(300), {}, {});
   EXPECT_EQ(outcome.status, std::uint32_t(kIndexOutOfRange));
@@ -215,7 +221,9 @@ std::string reported_like_reference(const std::string& text, const std::vector<D
     EXPECT_TRUE(failed.status & kFloatOverflow) << at;
     const std::size_t writes = graph.writes.size();
     for (std::size_t w = 0; w < writes; ++w)
-      EXPECT_TRUE(close(failed.results[failed.results.size() - writes + w], failing[std::size_t(graph.writes[w].input)], 0)) << at << " " << w;
+      EXPECT_TRUE(
+          close(failed.results[failed.results.size() - writes + w], failing[std::size_t(graph.writes[w].input)], 0))
+          << at << " " << w;
   }
   return program->text();
 }

@@ -44,12 +44,38 @@ TEST(Conditions, special_results_raise_what_the_evaluator_raises) {
     std::vector<double> operands;
   };
   const Case cases[] = {
-      {Op::log, {0}}, {Op::log, {-1}}, {Op::log2, {0}}, {Op::log10, {-2}}, {Op::log1p, {-1}}, {Op::log1p, {-2}},
-      {Op::exp, {1000}}, {Op::exp2, {2000}}, {Op::expm1, {1000}}, {Op::sqrt, {-1}}, {Op::rsqrt, {0}}, {Op::div, {1, 0}},
-      {Op::div, {0, 0}}, {Op::mul, {1e308, 1e308}}, {Op::add, {INFINITY, -INFINITY}}, {Op::pow, {0, -1}}, {Op::pow, {-2, 0.5}},
-      {Op::pow, {1e300, 3}}, {Op::sin, {INFINITY}}, {Op::cos, {-INFINITY}}, {Op::tan, {INFINITY}}, {Op::asin, {2}}, {Op::acos, {-2}},
-      {Op::acosh, {0.5}}, {Op::atanh, {1}}, {Op::atanh, {2}}, {Op::sinh, {1000}}, {Op::cosh, {1000}}, {Op::fmod, {1, 0}},
-      {Op::mod, {1, 0}}, {Op::floor_div, {1, 0}}, {Op::hypot, {1e308, 1.7e308}},
+      {Op::log, {0}},
+      {Op::log, {-1}},
+      {Op::log2, {0}},
+      {Op::log10, {-2}},
+      {Op::log1p, {-1}},
+      {Op::log1p, {-2}},
+      {Op::exp, {1000}},
+      {Op::exp2, {2000}},
+      {Op::expm1, {1000}},
+      {Op::sqrt, {-1}},
+      {Op::rsqrt, {0}},
+      {Op::div, {1, 0}},
+      {Op::div, {0, 0}},
+      {Op::mul, {1e308, 1e308}},
+      {Op::add, {INFINITY, -INFINITY}},
+      {Op::pow, {0, -1}},
+      {Op::pow, {-2, 0.5}},
+      {Op::pow, {1e300, 3}},
+      {Op::sin, {INFINITY}},
+      {Op::cos, {-INFINITY}},
+      {Op::tan, {INFINITY}},
+      {Op::asin, {2}},
+      {Op::acos, {-2}},
+      {Op::acosh, {0.5}},
+      {Op::atanh, {1}},
+      {Op::atanh, {2}},
+      {Op::sinh, {1000}},
+      {Op::cosh, {1000}},
+      {Op::fmod, {1, 0}},
+      {Op::mod, {1, 0}},
+      {Op::floor_div, {1, 0}},
+      {Op::hypot, {1e308, 1.7e308}},
   };
   for (const Case& test : cases)
     for (DType dtype : {DType::F32, DType::F64}) {
@@ -65,7 +91,8 @@ TEST(Conditions, special_results_raise_what_the_evaluator_raises) {
         const std::uint32_t expected = evaluate(graph, inputs, {}, results) & kReported;
         for (const std::string& level : all_levels)
           EXPECT_EQ(raised_by_kernel(graph, inputs, level) & expected, expected)
-              << name(test.op) << " of " << name(dtype) << " " << operands[0] << " x " << count << " at '" << level << "'";
+              << name(test.op) << " of " << name(dtype) << " " << operands[0] << " x " << count << " at '" << level
+              << "'";
       }
     }
 }
@@ -84,21 +111,23 @@ TEST(Conditions, ordinary_numbers_raise_nothing) {
         for (std::size_t i = 0; i < graph.inputs.size(); ++i)
           inputs.push_back(sample(dtype, {count}, 3 + i, above ? 1.25 : 0.25, inside ? 0.75 : 3));
         for (const std::string& level : {std::string(), std::string("x86-64-v3")})
-          EXPECT_EQ(raised_by_kernel(graph, inputs, level), 0u) << name(op) << " of " << name(dtype) << " x " << count << " at '" << level << "'";
+          EXPECT_EQ(raised_by_kernel(graph, inputs, level), 0u)
+              << name(op) << " of " << name(dtype) << " x " << count << " at '" << level << "'";
       }
     }
   }
 }
 
 TEST(Conditions, comparing_nan_raises_nothing) {
-  for (Op op : {Op::lt, Op::le, Op::gt, Op::ge, Op::eq, Op::ne, Op::maximum, Op::minimum, Op::fmax, Op::fmin, Op::sign, Op::exp, Op::log,
-                Op::tanh, Op::erf, Op::is_nan, Op::is_finite})
+  for (Op op : {Op::lt, Op::le, Op::gt, Op::ge, Op::eq, Op::ne, Op::maximum, Op::minimum, Op::fmax, Op::fmin, Op::sign,
+                Op::exp, Op::log, Op::tanh, Op::erf, Op::is_nan, Op::is_finite})
     for (DType dtype : {DType::F32, DType::F64})
       for (std::int64_t count : {1, 67}) {
         const Graph graph = graph_of(op, dtype, count);
         const std::vector<DenseArray> inputs(graph.inputs.size(), filled(dtype, count, NAN));
         for (const std::string& level : {std::string(), std::string("x86-64-v3")})
-          EXPECT_EQ(raised_by_kernel(graph, inputs, level), 0u) << name(op) << " of " << name(dtype) << " x " << count << " at '" << level << "'";
+          EXPECT_EQ(raised_by_kernel(graph, inputs, level), 0u)
+              << name(op) << " of " << name(dtype) << " x " << count << " at '" << level << "'";
       }
 }
 
@@ -112,7 +141,8 @@ TEST(Conditions, lanes_that_are_masked_off_raise_nothing) {
     graph.outputs.push_back({graph.add(Op::div, {x, difference}), std::nullopt});
     graph.outputs.push_back({graph.add(Op::log, {x}), std::nullopt});
     for (const std::string& level : all_levels)
-      EXPECT_EQ(raised_by_kernel(graph, {filled(DType::F32, count, 3), filled(DType::F32, count, 1)}, level), 0u) << count << level;
+      EXPECT_EQ(raised_by_kernel(graph, {filled(DType::F32, count, 3), filled(DType::F32, count, 1)}, level), 0u)
+          << count << level;
   }
 }
 
@@ -122,10 +152,12 @@ TEST(Conditions, what_is_chosen_nowhere_is_computed_in_every_remainder) {
       for (const std::string& level : all_levels) {
         const std::string vector = dtype + "[" + std::to_string(count) + "]";
         const std::string shape = " {dims = [], shape = [" + std::to_string(count) + "]} : ";
-        const Graph graph = parse("graph @f(%x: " + vector + ") {\n  %0 = constant {value = 1.0, to = " + dtype + "} : " + dtype + "[]\n  %1 = broadcast %0" + shape +
-                                  vector + "\n  %2 = constant {value = 0.0, to = " + dtype + "} : " + dtype + "[]\n  %3 = broadcast %2" + shape + vector +
-                                  "\n  %4 = gt %x, %3 : bool[" + std::to_string(count) + "]\n  %5 = div %1, %x : " + vector + "\n  %6 = where %4, %5, %3 : " +
-                                  vector + "\n  return %6\n}");
+        const Graph graph =
+            parse("graph @f(%x: " + vector + ") {\n  %0 = constant {value = 1.0, to = " + dtype + "} : " + dtype +
+                  "[]\n  %1 = broadcast %0" + shape + vector + "\n  %2 = constant {value = 0.0, to = " + dtype +
+                  "} : " + dtype + "[]\n  %3 = broadcast %2" + shape + vector + "\n  %4 = gt %x, %3 : bool[" +
+                  std::to_string(count) + "]\n  %5 = div %1, %x : " + vector + "\n  %6 = where %4, %5, %3 : " + vector +
+                  "\n  return %6\n}");
         DenseArray x = filled(dtype == "f32" ? DType::F32 : DType::F64, count, 2);
         std::fill_n(x.element(0), dtype == "f32" ? 4 : 8, std::byte());
         for (TierChoice tier : {TierChoice::Quick, TierChoice::Optimised})

@@ -125,7 +125,8 @@ graph @f(%x: f32[s0, s1], %y: f32[s2]) where s0 >= 0, s1 >= 0, s2 >= 0 {
 })";
   for (std::int64_t n : {0, 1, 2, 7, 33})
     for (std::int64_t m : {0, 1, 5, 64, 100})
-      same_as_reference(text, {sample(DType::F32, {n, m}, 1, 0.5, 4), sample(DType::F32, {m}, 2)}, {.ulps = 64, .symbols = {n, m, m}});
+      same_as_reference(text, {sample(DType::F32, {n, m}, 1, 0.5, 4), sample(DType::F32, {m}, 2)},
+                        {.ulps = 64, .symbols = {n, m, m}});
 }
 
 TEST(Fusion, index_maps_are_addresses) {
@@ -168,7 +169,9 @@ graph @f(%x: f32[12, 100], %w: f32[100], %b: f32[100]) {
   %13 = broadcast %b {dims = [1], shape = [12, 100]} : f32[12, 100]
   %14 = add %12, %13 : f32[12, 100]
   return %14
-})", {sample(DType::F32, {12, 100}, 1), sample(DType::F32, {100}, 2), sample(DType::F32, {100}, 3)}, {.ulps = 1000, .kernels = 1});
+})",
+                    {sample(DType::F32, {12, 100}, 1), sample(DType::F32, {100}, 2), sample(DType::F32, {100}, 3)},
+                    {.ulps = 1000, .kernels = 1});
 }
 
 TEST(Fusion, products_scans_and_indices) {
@@ -210,19 +213,22 @@ DenseArray of_values(DType dtype, std::vector<std::int64_t> shape, const std::ve
 
 TEST(Fusion, running_sums_of_floats_overflow_and_cancel_step_by_step) {
   for (const auto& [name, dtype, huge] : {std::tuple{"f32", DType::F32, 3e38}, {"f64", DType::F64, 1e308}})
-    for (const std::vector<double>& values : {std::vector<double>{-huge, huge, huge, -huge}, {huge, huge, -huge, 0}, {1, 1e16, -1e16, 1}, {0.1}, {-0.0}})
+    for (const std::vector<double>& values :
+         {std::vector<double>{-huge, huge, huge, -huge}, {huge, huge, -huge, 0}, {1, 1e16, -1e16, 1}, {0.1}, {-0.0}})
       for (const char* op : {"cumsum", "cumprod"}) {
         const std::string type = name;
-        same_as_reference("graph @f(%x: " + type + "[3, 33]) {\n  %0 = " + op + " %x {axis = 0} : " + type + "[3, 33]\n  %1 = " + op + " %x {axis = 1} : " +
-                              type + "[3, 33]\n  return %0, %1\n}", {of_values(dtype, {3, 33}, values)});
+        same_as_reference("graph @f(%x: " + type + "[3, 33]) {\n  %0 = " + op + " %x {axis = 0} : " + type +
+                              "[3, 33]\n  %1 = " + op + " %x {axis = 1} : " + type + "[3, 33]\n  return %0, %1\n}",
+                          {of_values(dtype, {3, 33}, values)});
       }
 }
 
 TEST(Fusion, a_running_sum_of_what_was_widened_is_rounded_as_it_is_stored) {
   for (const char* op : {"cumsum", "cumprod"})
     for (int axis : {0, 1})
-      same_as_reference(std::string("graph @f(%x: f32[3, 133]) {\n  %0 = cast %x {to = f64} : f64[3, 133]\n  %1 = ") + op + " %0 {axis = " +
-                            std::to_string(axis) + "} : f64[3, 133]\n  %2 = cast %1 {to = f32} : f32[3, 133]\n  return %2\n}",
+      same_as_reference(std::string("graph @f(%x: f32[3, 133]) {\n  %0 = cast %x {to = f64} : f64[3, 133]\n  %1 = ") +
+                            op + " %0 {axis = " + std::to_string(axis) +
+                            "} : f64[3, 133]\n  %2 = cast %1 {to = f32} : f32[3, 133]\n  return %2\n}",
                         {of_values(DType::F32, {3, 133}, {3e38, 3e38, 1e34, -3e38, -2e38})}, {.ulps = 1, .kernels = 1});
 }
 
@@ -230,13 +236,31 @@ TEST(Fusion, the_first_of_the_best_is_found) {
   constexpr double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
   const auto same = [](const std::string& type, const DenseArray& x) {
     const std::string columns = std::to_string(x.shape[1]);
-    same_as_reference("graph @f(%x: " + type + "[3, " + columns + "]) {\n  %0 = argmax %x {axis = 1} : i64[3]\n  %1 = argmin %x {axis = 1} : i64[3]\n  return %0, %1\n}", {x});
+    same_as_reference(
+        "graph @f(%x: " + type + "[3, " + columns +
+            "]) {\n  %0 = argmax %x {axis = 1} : i64[3]\n  %1 = argmin %x {axis = 1} : i64[3]\n  return %0, %1\n}",
+        {x});
   };
   for (std::int64_t columns : {1, 7, 33, 200, 261}) {
-    for (const std::vector<double>& values : {std::vector<double>{-inf}, {inf}, {nan}, {-0.0, 0.0}, {0.0, -0.0, -0.0}, {1, 2, 2, -3, -3, 1, 0}, {-5, -2, -9, -2, -9},
-                                              {1, inf, 2, inf, -inf}, {-inf, -inf, -inf, -1e30, -inf}, {3, -2, 7, 7, 1, 0, 4, 5, 2, -1, nan}})
-      for (const auto& [name, dtype] : {std::pair{"f32", DType::F32}, {"f64", DType::F64}}) same(name, of_values(dtype, {3, columns}, values));
-    for (const auto& [name, dtype] : {std::pair{"i8", DType::I8}, {"u8", DType::U8}, {"i32", DType::I32}, {"u32", DType::U32}, {"i64", DType::I64}, {"u64", DType::U64}, {"bool", DType::Bool}})
+    for (const std::vector<double>& values : {std::vector<double>{-inf},
+                                              {inf},
+                                              {nan},
+                                              {-0.0, 0.0},
+                                              {0.0, -0.0, -0.0},
+                                              {1, 2, 2, -3, -3, 1, 0},
+                                              {-5, -2, -9, -2, -9},
+                                              {1, inf, 2, inf, -inf},
+                                              {-inf, -inf, -inf, -1e30, -inf},
+                                              {3, -2, 7, 7, 1, 0, 4, 5, 2, -1, nan}})
+      for (const auto& [name, dtype] : {std::pair{"f32", DType::F32}, {"f64", DType::F64}})
+        same(name, of_values(dtype, {3, columns}, values));
+    for (const auto& [name, dtype] : {std::pair{"i8", DType::I8},
+                                      {"u8", DType::U8},
+                                      {"i32", DType::I32},
+                                      {"u32", DType::U32},
+                                      {"i64", DType::I64},
+                                      {"u64", DType::U64},
+                                      {"bool", DType::Bool}})
       same(name, sample(dtype, {3, columns}, 7, 0, 200));
   }
 }
@@ -244,7 +268,9 @@ TEST(Fusion, the_first_of_the_best_is_found) {
 TEST(Fusion, integers_scan_along_lanes) {
   for (const auto& [name, dtype] : {std::pair{"i32", DType::I32}, {"i64", DType::I64}, {"u8", DType::U8}}) {
     const std::string type = name;
-    same_as_reference("graph @f(%x: " + type + "[3, 70]) {\n  %0 = cumsum %x {axis = 1} : " + type + "[3, 70]\n  return %0\n}", {sample(dtype, {3, 70}, 1)});
+    same_as_reference(
+        "graph @f(%x: " + type + "[3, 70]) {\n  %0 = cumsum %x {axis = 1} : " + type + "[3, 70]\n  return %0\n}",
+        {sample(dtype, {3, 70}, 1)});
   }
 }
 
@@ -297,7 +323,8 @@ graph @f(%x: f32[4, 50, 256], %w: f32[256, 512]) {
 }
 
 TEST(Fusion, several_inputs_are_written_in_place_by_one_kernel) {
-  const std::vector<DenseArray> inputs = {sample(DType::F32, {301}, 1), sample(DType::F32, {301}, 2), sample(DType::F32, {301}, 3)};
+  const std::vector<DenseArray> inputs = {sample(DType::F32, {301}, 1), sample(DType::F32, {301}, 2),
+                                          sample(DType::F32, {301}, 3)};
   // %x is overwritten by a value that %m's new value needs too, and the other way round.
   same_as_reference(R"(
 graph @f(%x: f32[301], %m: f32[301], %g: f32[301]) {
@@ -335,7 +362,8 @@ namespace {
 
 /// Remembers which arrays were alive at each library call.
 struct Watching : MallocHost {
-  bool call_extern(std::int64_t handle, std::span<const ArrayRef> operands, std::span<const std::int64_t> symbols, std::span<ArrayRef> results) override {
+  bool call_extern(std::int64_t handle, std::span<const ArrayRef> operands, std::span<const std::int64_t> symbols,
+                   std::span<ArrayRef> results) override {
     alive_at_calls.push_back(alive);
     return MallocHost::call_extern(handle, operands, symbols, results);
   }
@@ -370,8 +398,10 @@ graph @f(%x: f32[4], %y: f32[4]) {
     call.outputs = outputs;
     if (given) call.handed_over = references;
     ASSERT_EQ(program->run(call), kOk);
-    for (int k = 0; k < 4; ++k) EXPECT_EQ(static_cast<float*>(outputs[0].data)[k], float(-4 * (k + 1) * (k + 1) + k + 11));
-    // The first call: x, y, its operand. The second one: x if it is still ours, y, its operand; neither is the result there yet.
+    for (int k = 0; k < 4; ++k)
+      EXPECT_EQ(static_cast<float*>(outputs[0].data)[k], float(-4 * (k + 1) * (k + 1) + k + 11));
+    // The first call: x, y, its operand. The second one: x if it is still ours, y, its operand; neither is the result
+    // there yet.
     EXPECT_EQ(host.alive_at_calls, (std::vector<int>{3, given ? 2 : 3}));
     for (int i = 0; i < 2; ++i) EXPECT_EQ(references[std::size_t(i)].object == nullptr, given);
     for (const ArrayRef& array : given ? references : inputs)
@@ -425,7 +455,8 @@ graph @f(%x: f32[9, 9]) {
 
 TEST(Fusion, a_loop_that_is_cut_where_comparisons_change_computes_every_element) {
   // Pieces of any length, none too; one of the cuts is not known to come before the other.
-  for (const auto& [low, high] : {std::pair<std::int64_t, std::int64_t>{0, 100}, {3, 97}, {97, 3}, {50, 50}, {-5, 200}, {200, -5}, {99, 100}})
+  for (const auto& [low, high] :
+       {std::pair<std::int64_t, std::int64_t>{0, 100}, {3, 97}, {97, 3}, {50, 50}, {-5, 200}, {200, -5}, {99, 100}})
     same_as_reference(R"(
 graph @f(%x: f32[100], %y: f32[100], %z: f32[37]) where s0 >= -1000, s1 >= -1000 {
   %0 = iota {axis = 0} : i64[100]
@@ -440,16 +471,22 @@ graph @f(%x: f32[100], %y: f32[100], %z: f32[37]) where s0 >= -1000, s1 >= -1000
   %9 = concat %z, %8, %z {axis = 0} : f32[174]
   %10 = mul %9, %9 : f32[174]
   return %10
-})", {sample(DType::F32, {100}, 1), sample(DType::F32, {100}, 2), sample(DType::F32, {37}, 3)}, {.symbols = {low, high}});
+})",
+                      {sample(DType::F32, {100}, 1), sample(DType::F32, {100}, 2), sample(DType::F32, {37}, 3)},
+                      {.symbols = {low, high}});
 }
 
 TEST(Fusion, a_loop_is_cut_into_pieces) {
   CompileOptions options;
   options.dump_ir = true;
   const auto text = [&](const char* comparison) {
-    return compile_llvm(parse(std::string("graph @f(%x: f32[s0], %y: f32[s1]) where s0 >= 0, s1 >= 0 {\n  ") + comparison), options)->text();
+    return compile_llvm(
+               parse(std::string("graph @f(%x: f32[s0], %y: f32[s1]) where s0 >= 0, s1 >= 0 {\n  ") + comparison),
+               options)
+        ->text();
   };
-  const std::string joined = text("%0 = concat %x, %y {axis = 0} : f32[s0 + s1]\n  %1 = mul %0, %0 : f32[s0 + s1]\n  return %1\n}");
+  const std::string joined =
+      text("%0 = concat %x, %y {axis = 0} : f32[s0 + s1]\n  %1 = mul %0, %0 : f32[s0 + s1]\n  return %1\n}");
   const std::string whole = text("%0 = mul %x, %x : f32[s0]\n  return %0\n}");
   const auto multiplications = [](const std::string& listing) {
     std::size_t found = 0;
@@ -484,7 +521,8 @@ graph @f(%a: f32[900, 1037]) {
   %3 = add %1, %2 : f32[1037]
   return %3, %1
 })";
-  // Accumulators of both are in memory where the whole is one launch; the second kind, in registers, is for the parts threads take.
+  // Accumulators of both are in memory where the whole is one launch; the second kind, in registers, is for the parts
+  // threads take.
   const std::string code = compile_llvm(parse(sums), {.cpu = "x86-64-v4", .dump_ir = true})->text();
   EXPECT_NE(code.find("alloca [2112 x float]"), std::string::npos) << code;
   EXPECT_NE(code.find("phi <64 x float>"), std::string::npos) << code;
@@ -511,8 +549,8 @@ graph @f(%a: i8[90, 6001]) {
 }
 
 TEST(Fusion, what_is_read_much_later_than_the_graph_has_it_is_computed_later) {
-  // Squares of inputs, all at the graph's beginning, that a chain of products reads one by one: as what a backward computes again of its forward.
-  // Where all of it fits the cache the order is the graph's.
+  // Squares of inputs, all at the graph's beginning, that a chain of products reads one by one: as what a backward
+  // computes again of its forward. Where all of it fits the cache the order is the graph's.
   for (const int count : {2, 6}) {
     const std::string type = " : f32[260, 260]";
     std::string inputs = "%x" + type.substr(1), squares, chain, last = "%x";

@@ -1,4 +1,5 @@
-// The work of scheduling and lowering grows with the graph, however values are shared: expressions are counted, not time.
+// The work of scheduling and lowering grows with the graph, however values are shared: expressions are counted, not
+// time.
 #include <functional>
 #include <string>
 
@@ -10,7 +11,8 @@
 namespace fj::test {
 namespace {
 
-/// A graph of `steps` steps: `step(in, n)` gives lines whose last value is %n, from the value `in`, and how many numbers they take.
+/// A graph of `steps` steps: `step(in, n)` gives lines whose last value is %n, from the value `in`, and how many
+/// numbers they take.
 using Step = std::function<std::string(const std::string& in, int first, int& last)>;
 
 std::size_t expressions(const Step& step, int steps) {
@@ -45,7 +47,8 @@ void grows_linearly(const Step& step) {
 TEST(Growth, diamonds) {
   grows_linearly([](const std::string& in, int first, int& last) {
     last = first + 2;
-    return line(first, "add " + in + ", %y") + line(first + 1, "sub " + in + ", %y") + line(last, "mul " + value(first) + ", " + value(first + 1));
+    return line(first, "add " + in + ", %y") + line(first + 1, "sub " + in + ", %y") +
+           line(last, "mul " + value(first) + ", " + value(first + 1));
   });
 }
 
@@ -54,8 +57,8 @@ TEST(Growth, rolls_beside_the_value) {
     last = first + 4;
     return line(first, "slice " + in + " {starts = [63], sizes = [1], steps = [1]}", "f64[1]") +
            line(first + 1, "slice " + in + " {starts = [0], sizes = [63], steps = [1]}", "f64[63]") +
-           line(first + 2, "concat " + value(first) + ", " + value(first + 1) + " {axis = 0}") + line(first + 3, "sub " + in + ", " + value(first + 2)) +
-           line(last, "mul " + value(first + 3) + ", %y");
+           line(first + 2, "concat " + value(first) + ", " + value(first + 1) + " {axis = 0}") +
+           line(first + 3, "sub " + in + ", " + value(first + 2)) + line(last, "mul " + value(first + 3) + ", %y");
   });
 }
 
@@ -72,7 +75,8 @@ TEST(Growth, updates_of_slices) {
 TEST(Growth, choices) {
   grows_linearly([](const std::string& in, int first, int& last) {
     last = first + 3;
-    return line(first, "gt " + in + ", %y", "bool[64]") + line(first + 1, "add " + in + ", %y") + line(first + 2, "sub " + in + ", %y") +
+    return line(first, "gt " + in + ", %y", "bool[64]") + line(first + 1, "add " + in + ", %y") +
+           line(first + 2, "sub " + in + ", %y") +
            line(last, "where " + value(first) + ", " + value(first + 1) + ", " + value(first + 2));
   });
 }

@@ -22,7 +22,8 @@ struct Block {
 
 double read(const DenseArray& array, std::int64_t i, bool imaginary = false) {
   const Scalar scalar = array.scalar(i);
-  if (const auto* complex = std::get_if<std::pair<double, double>>(&scalar)) return imaginary ? complex->second : complex->first;
+  if (const auto* complex = std::get_if<std::pair<double, double>>(&scalar))
+    return imaginary ? complex->second : complex->first;
   if (const auto* real = std::get_if<double>(&scalar)) return *real;
   return 0;
 }
@@ -66,7 +67,8 @@ ArrayRef MallocHost::allocate(int, DType dtype, std::span<const std::int64_t> sh
   return {block->memory, block};
 }
 
-bool MallocHost::call_extern(std::int64_t, std::span<const ArrayRef> operands, std::span<const std::int64_t>, std::span<ArrayRef> results) {
+bool MallocHost::call_extern(std::int64_t, std::span<const ArrayRef> operands, std::span<const std::int64_t>,
+                             std::span<ArrayRef> results) {
   // The only function here: a copy of four floats, doubled.
   ++extern_calls;
   results[0] = allocate(-1, DType::F32, std::vector<std::int64_t>{4}, std::vector<std::int64_t>{1});
@@ -117,15 +119,16 @@ Outcome run_llvm(const Graph& graph, const std::vector<DenseArray>& inputs, std:
   return run_program(*compile_llvm(graph, options), graph, inputs, std::move(symbols), trapped);
 }
 
-Outcome run_program(const Program& program, const Graph& graph, const std::vector<DenseArray>& inputs, std::vector<std::int64_t> symbols,
-                    std::uint32_t trapped) {
+Outcome run_program(const Program& program, const Graph& graph, const std::vector<DenseArray>& inputs,
+                    std::vector<std::int64_t> symbols, std::uint32_t trapped) {
   symbols.resize(graph.symbols.size());
   std::vector<std::vector<std::byte>> memory;
   std::vector<ArrayRef> arrays;
   auto for_each = [](const DenseArray& array, const std::vector<std::int64_t>& strides, auto visit) {
     for (std::int64_t i = 0; i < array.element_count(); ++i) {
       std::int64_t rest = i, offset = 0;
-      for (std::size_t d = array.shape.size(); d-- > 0; rest /= array.shape[d]) offset += rest % array.shape[d] * strides[d];
+      for (std::size_t d = array.shape.size(); d-- > 0; rest /= array.shape[d])
+        offset += rest % array.shape[d] * strides[d];
       visit(i, offset);
     }
   };
@@ -138,7 +141,8 @@ Outcome run_program(const Program& program, const Graph& graph, const std::vecto
     const auto strides = strides_of(graph.inputs[i].strides, graph.inputs[i].value);
     const std::size_t bytes = size_in_bytes(inputs[i].dtype);
     std::int64_t low = 0, high = 0;
-    for_each(inputs[i], strides, [&](std::int64_t, std::int64_t offset) { low = std::min(low, offset), high = std::max(high, offset); });
+    for_each(inputs[i], strides,
+             [&](std::int64_t, std::int64_t offset) { low = std::min(low, offset), high = std::max(high, offset); });
     memory.emplace_back(std::size_t(high - low + 1) * bytes, std::byte(0xab));
     std::byte* data = memory.back().data() - low * std::int64_t(bytes);
     for_each(inputs[i], strides, [&](std::int64_t at, std::int64_t offset) {
@@ -174,12 +178,14 @@ Outcome run_program(const Program& program, const Graph& graph, const std::vecto
   }
   EXPECT_EQ(host.alive, 0) << "arrays leaked";
   for (const Write& write : graph.writes)
-    gather(arrays[write.input].data, write.value, strides_of(graph.inputs[write.input].strides, graph.inputs[write.input].value));
+    gather(arrays[write.input].data, write.value,
+           strides_of(graph.inputs[write.input].strides, graph.inputs[write.input].value));
   return outcome;
 }
 
 testing::AssertionResult close(const DenseArray& actual, const DenseArray& expected, double ulps, double scale) {
-  if (actual.shape != expected.shape || actual.dtype != expected.dtype) return testing::AssertionFailure() << "types differ";
+  if (actual.shape != expected.shape || actual.dtype != expected.dtype)
+    return testing::AssertionFailure() << "types differ";
   const bool floats = is_float(expected.dtype) || is_complex(expected.dtype);
   const std::size_t bytes = size_in_bytes(expected.dtype);
   for (std::int64_t i = 0; i < expected.element_count(); ++i) {
@@ -190,8 +196,8 @@ testing::AssertionResult close(const DenseArray& actual, const DenseArray& expec
     else
       equal = std::memcmp(actual.element(i), expected.element(i), bytes) == 0;
     if (!equal)
-      return testing::AssertionFailure() << "element " << i << " of " << expected.element_count() << ": " << text(actual.scalar(i))
-                                         << ", expected " << text(expected.scalar(i));
+      return testing::AssertionFailure() << "element " << i << " of " << expected.element_count() << ": "
+                                         << text(actual.scalar(i)) << ", expected " << text(expected.scalar(i));
   }
   return testing::AssertionSuccess();
 }
@@ -210,12 +216,16 @@ void same_as_reference(const Graph& graph, const std::vector<DenseArray>& inputs
     const Outcome outcome = run_llvm(graph, inputs, check.symbols, options);
     EXPECT_EQ(quick.status, outcome.status) << "of the quick tier at level '" << level << "'\n" << print(graph);
     for (std::size_t i = 0; i < quick.results.size() && i < outcome.results.size(); ++i)
-      EXPECT_TRUE(close(quick.results[i], outcome.results[i], 0)) << "result " << i << " of the quick tier at level '" << level << "'\n" << print(graph);
+      EXPECT_TRUE(close(quick.results[i], outcome.results[i], 0))
+          << "result " << i << " of the quick tier at level '" << level << "'\n"
+          << print(graph);
     ASSERT_EQ(outcome.status, status) << "at level '" << level << "'\n" << print(graph);
     if (status) continue;
     ASSERT_EQ(outcome.results.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i)
-      EXPECT_TRUE(close(outcome.results[i], expected[i], check.ulps, check.scale)) << "result " << i << " at level '" << level << "'\n" << print(graph);
+      EXPECT_TRUE(close(outcome.results[i], expected[i], check.ulps, check.scale))
+          << "result " << i << " at level '" << level << "'\n"
+          << print(graph);
     if (check.kernels >= 0) {
       EXPECT_EQ(outcome.kernels, check.kernels) << "level '" << level << "'\n" << print(graph);
     }

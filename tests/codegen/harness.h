@@ -15,7 +15,8 @@ namespace fj::test {
 /// Arrays from malloc; counts what is alive.
 class MallocHost : public Host {
  public:
-  ArrayRef allocate(int output, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) override;
+  ArrayRef allocate(int output, DType dtype, std::span<const std::int64_t> shape,
+                    std::span<const std::int64_t> strides) override;
   bool call_extern(std::int64_t handle, std::span<const ArrayRef> operands, std::span<const std::int64_t> symbols,
                    std::span<ArrayRef> results) override;
   void* stream(int device) override;
@@ -39,8 +40,8 @@ struct Outcome {
 };
 
 /// Runs a program made of `graph` on inputs that are laid out as the graph says.
-Outcome run_program(const Program& program, const Graph& graph, const std::vector<DenseArray>& inputs, std::vector<std::int64_t> symbols,
-                    std::uint32_t trapped = 0);
+Outcome run_program(const Program& program, const Graph& graph, const std::vector<DenseArray>& inputs,
+                    std::vector<std::int64_t> symbols, std::uint32_t trapped = 0);
 
 /// Compiles and runs; `trapped` conditions make the run fail. Inputs are laid out as the graph says.
 Outcome run_llvm(const Graph& graph, const std::vector<DenseArray>& inputs, std::vector<std::int64_t> symbols,

@@ -13,8 +13,8 @@ std::string dims(std::initializer_list<std::int64_t> sizes) {
 }
 
 std::string product(const std::string& dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
-  return "graph @f(%a: " + dtype + "[" + dims({m, k}) + "], %b: " + dtype + "[" + dims({k, n}) + "]) {\n  %0 = matmul %a, %b : " + dtype + "[" +
-         dims({m, n}) + "]\n  return %0\n}";
+  return "graph @f(%a: " + dtype + "[" + dims({m, k}) + "], %b: " + dtype + "[" + dims({k, n}) +
+         "]) {\n  %0 = matmul %a, %b : " + dtype + "[" + dims({m, n}) + "]\n  return %0\n}";
 }
 
 /// The loops and the machine code of a program, for the widest vectors.
@@ -40,7 +40,8 @@ TEST(Jam, rows_of_a_product_share_what_they_load) {
   EXPECT_EQ(count(several, "kernel kernel0_rest("), 1u) << several;
   EXPECT_EQ(count(listing(product("f32", 1, 40, 33)), " = sum()"), 1u);
   // Of an unknown number of rows the rest is taken one by one.
-  const std::string unknown = listing("graph @f(%a: f32[s0, 20], %b: f32[20, 24]) where s0 >= 0 {\n  %0 = matmul %a, %b : f32[s0, 24]\n  return %0\n}");
+  const std::string unknown = listing(
+      "graph @f(%a: f32[s0, 20], %b: f32[20, 24]) where s0 >= 0 {\n  %0 = matmul %a, %b : f32[s0, 24]\n  return %0\n}");
   EXPECT_GE(count(unknown, " = sum()"), 4u) << unknown;
   EXPECT_EQ(count(unknown, "kernel kernel0_rest("), 1u) << unknown;
 }
@@ -49,13 +50,21 @@ TEST(Jam, a_product_of_any_size_is_the_evaluators) {
   for (std::int64_t m : {1, 6, 13})
     for (std::int64_t n : {1, 16, 37})
       for (std::int64_t k : {0, 1, 33})
-        same_as_reference(product("f32", m, n, k), {sample(DType::F32, {m, k}, 1), sample(DType::F32, {k, n}, 2)}, {.ulps = 16, .scale = 256});
+        same_as_reference(product("f32", m, n, k), {sample(DType::F32, {m, k}, 1), sample(DType::F32, {k, n}, 2)},
+                          {.ulps = 16, .scale = 256});
 }
 
 TEST(Jam, a_product_of_any_dtype_is_the_evaluators) {
-  for (const auto& [name, dtype] : {std::pair{"f64", DType::F64}, {"f16", DType::F16}, {"bf16", DType::BF16}, {"i32", DType::I32},
-                                    {"i64", DType::I64}, {"u8", DType::U8}, {"bool", DType::Bool}, {"c64", DType::C64}})
-    same_as_reference(product(name, 9, 21, 18), {sample(dtype, {9, 18}, 1), sample(dtype, {18, 21}, 2)}, {.ulps = 16, .scale = 256});
+  for (const auto& [name, dtype] : {std::pair{"f64", DType::F64},
+                                    {"f16", DType::F16},
+                                    {"bf16", DType::BF16},
+                                    {"i32", DType::I32},
+                                    {"i64", DType::I64},
+                                    {"u8", DType::U8},
+                                    {"bool", DType::Bool},
+                                    {"c64", DType::C64}})
+    same_as_reference(product(name, 9, 21, 18), {sample(dtype, {9, 18}, 1), sample(dtype, {18, 21}, 2)},
+                      {.ulps = 16, .scale = 256});
 }
 
 TEST(Jam, a_small_product_takes_what_surrounds_it_along) {
@@ -69,7 +78,9 @@ graph @f(%x: f16[48, 40], %w: f32[40, 30], %bias: f32[30], %rest: f32[48, 30]) {
   %5 = add %4, %rest : f32[48, 30]
   %6 = cast %5 {to = bf16} : bf16[48, 30]
   return %6
-})", {sample(DType::F16, {48, 40}, 1), sample(DType::F32, {40, 30}, 2), sample(DType::F32, {30}, 3), sample(DType::F32, {48, 30}, 4)},
+})",
+                    {sample(DType::F16, {48, 40}, 1), sample(DType::F32, {40, 30}, 2), sample(DType::F32, {30}, 3),
+                     sample(DType::F32, {48, 30}, 4)},
                     {.ulps = 8, .scale = 1, .kernels = 1});
 }
 
@@ -91,7 +102,9 @@ TEST(Jam, batches_and_rows_that_vary_keep_their_places) {
 graph @f(%a: f32[3, s0, 20], %b: f32[3, 20, 24]) where s0 >= 0 {
   %0 = matmul %a, %b : f32[3, s0, 24]
   return %0
-})", {sample(DType::F32, {3, 11, 20}, 1), sample(DType::F32, {3, 20, 24}, 2)}, {.ulps = 16, .scale = 256, .symbols = {11}});
+})",
+                    {sample(DType::F32, {3, 11, 20}, 1), sample(DType::F32, {3, 20, 24}, 2)},
+                    {.ulps = 16, .scale = 256, .symbols = {11}});
 }
 
 TEST(Jam, a_sum_over_pairs_is_the_evaluators) {
@@ -112,10 +125,12 @@ graph @f(%p: f32[50, 3]) {
 
 TEST(Jam, a_transposed_operand_is_turned_in_registers) {
   for (const auto& [m, n] : {std::pair<std::int64_t, std::int64_t>{5, 37}, {50, 37}, {50, 64}})
-    for (const auto& [name, dtype] : {std::pair{"f32", DType::F32}, {"f64", DType::F64}, {"bf16", DType::BF16}, {"i8", DType::I8}}) {
-      const std::string graph = "graph @f(%x: " + std::string(name) + "[" + dims({m, n}) + "], %y: " + name + "[" + dims({n, m}) +
-                                "]) {\n  %0 = transpose %x {permutation = [1, 0]} : " + name + "[" + dims({n, m}) + "]\n  %1 = sub %0, %y : " + name +
-                                "[" + dims({n, m}) + "]\n  return %1\n}";
+    for (const auto& [name, dtype] :
+         {std::pair{"f32", DType::F32}, {"f64", DType::F64}, {"bf16", DType::BF16}, {"i8", DType::I8}}) {
+      const std::string graph = "graph @f(%x: " + std::string(name) + "[" + dims({m, n}) + "], %y: " + name + "[" +
+                                dims({n, m}) + "]) {\n  %0 = transpose %x {permutation = [1, 0]} : " + name + "[" +
+                                dims({n, m}) + "]\n  %1 = sub %0, %y : " + name + "[" + dims({n, m}) +
+                                "]\n  return %1\n}";
       same_as_reference(graph, {sample(dtype, {m, n}, 1), sample(dtype, {n, m}, 2)});
       if (m == 50 && dtype == DType::F32) {
         EXPECT_GE(count(listing(graph), "shufflevector"), 16u * 4u) << listing(graph);

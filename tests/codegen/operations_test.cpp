@@ -17,10 +17,30 @@ Bound bound(Op op, DType dtype) {
   const bool complex = is_complex(dtype), real = is_float(dtype);
   if (!complex && !real) return {};
   switch (op) {
-    case Op::exp: case Op::exp2: case Op::expm1: case Op::log: case Op::log2: case Op::log10: case Op::log1p: case Op::sin:
-    case Op::cos: case Op::tan: case Op::asin: case Op::acos: case Op::atan: case Op::sinh: case Op::cosh: case Op::tanh:
-    case Op::asinh: case Op::acosh: case Op::atanh: case Op::erf: case Op::pow: case Op::atan2: case Op::hypot: case Op::rsqrt:
-      return {complex ? 16.0 : 4.0, complex ? 1.0 : 0.0};
+    case Op::exp:
+    case Op::exp2:
+    case Op::expm1:
+    case Op::log:
+    case Op::log2:
+    case Op::log10:
+    case Op::log1p:
+    case Op::sin:
+    case Op::cos:
+    case Op::tan:
+    case Op::asin:
+    case Op::acos:
+    case Op::atan:
+    case Op::sinh:
+    case Op::cosh:
+    case Op::tanh:
+    case Op::asinh:
+    case Op::acosh:
+    case Op::atanh:
+    case Op::erf:
+    case Op::pow:
+    case Op::atan2:
+    case Op::hypot:
+    case Op::rsqrt: return {complex ? 16.0 : 4.0, complex ? 1.0 : 0.0};
     case Op::abs: case Op::sqrt: return {complex ? 4.0 : 0.0};
     case Op::div: case Op::mul: return {complex ? 4.0 : 0.0, complex ? 8.0 : 0.0};
     case Op::reduce_sum: case Op::cumsum: case Op::scatter_add: return {8, 64};
@@ -48,7 +68,8 @@ class Merger {
     std::vector<ValueId> values(sample.graph.value_count());
     for (const Input& input : sample.graph.inputs) {
       const Type& type = sample.graph.type(input.value);
-      values[input.value.index] = graph.add_input("x" + std::to_string(inputs.size()), {type.dtype, moved_dims(type.shape)});
+      values[input.value.index] =
+          graph.add_input("x" + std::to_string(inputs.size()), {type.dtype, moved_dims(type.shape)});
       inputs.push_back(sample.inputs[inputs.size() - input_base_]);
     }
     input_base_ = inputs.size();
@@ -66,7 +87,8 @@ class Merger {
       }
       values[node.results[0].index] = graph.add(node.op, operands, attrs, node.location);
     }
-    for (const Output& output : sample.graph.outputs) graph.outputs.push_back({values[output.value.index], std::nullopt});
+    for (const Output& output : sample.graph.outputs)
+      graph.outputs.push_back({values[output.value.index], std::nullopt});
   }
 
   Graph graph;
@@ -90,7 +112,8 @@ TEST_P(EveryOperation, computes_what_the_evaluator_says) {
     Merger merged;
     for (const Sample& sample : samples(op, dtype)) merged.add(sample);
     const Bound allowed = bound(op, dtype);
-    same_as_reference(merged.graph, merged.inputs, {.ulps = allowed.ulps, .scale = allowed.scale, .symbols = merged.symbols});
+    same_as_reference(merged.graph, merged.inputs,
+                      {.ulps = allowed.ulps, .scale = allowed.scale, .symbols = merged.symbols});
   }
 }
 

@@ -175,7 +175,9 @@ class RandomGraph {
     }
   }
 
-  void add(Op op, std::vector<ValueId> operands, Attrs attrs = {}) { values_.push_back(graph.add(op, std::move(operands), std::move(attrs))); }
+  void add(Op op, std::vector<ValueId> operands, Attrs attrs = {}) {
+    values_.push_back(graph.add(op, std::move(operands), std::move(attrs)));
+  }
 
   std::mt19937_64 random_;
   std::vector<SymDim> sizes_;

@@ -23,7 +23,8 @@ class Tiers : public testing::Test {
  protected:
   void SetUp() override {
     static int number = 0;
-    folder = fs::temp_directory_path() / ("framejit-tiers-" + std::to_string(::getpid()) + "-" + std::to_string(number++));
+    folder =
+        fs::temp_directory_path() / ("framejit-tiers-" + std::to_string(::getpid()) + "-" + std::to_string(number++));
     finish_background();
     reset_compiler_counts();
   }
@@ -176,9 +177,11 @@ TEST_F(Tiers, AWholeFileThatIsNoObjectIsCompiledAgain) {
   const auto listed = DiskCache::list(folder);
   ASSERT_EQ(listed.size(), 1u);
   CacheKey key;
-  for (std::size_t i = 0; i < key.size(); ++i) key[i] = std::uint8_t(std::stoul(listed[0].name.substr(2 * i, 2), nullptr, 16));
+  for (std::size_t i = 0; i < key.size(); ++i)
+    key[i] = std::uint8_t(std::stoul(listed[0].name.substr(2 * i, 2), nullptr, 16));
   const std::string object = DiskCache::in(folder).find(key)->object;
-  for (const std::string& bad : {std::string("not an object file"), std::string(), object.substr(0, 64), object.substr(0, object.size() / 2)}) {
+  for (const std::string& bad :
+       {std::string("not an object file"), std::string(), object.substr(0, 64), object.substr(0, object.size() / 2)}) {
     DiskCache::in(folder).store(key, {0, bad}, 1 << 20);
     reset_compiler_counts();
     const Outcome outcome = run(kSmall, on_disk());
@@ -207,7 +210,8 @@ TEST_F(Tiers, ManyThreadsCompileAtOnce) {
     threads.emplace_back([&, t] {
       for (int round = 0; round < 6; ++round) {
         const std::string size = std::to_string(20 + (t + round) % 5);
-        const std::string text = "graph @f(%x: f32[" + size + "]) {\n  %0 = add %x, %x : f32[" + size + "]\n  return %0\n}";
+        const std::string text =
+            "graph @f(%x: f32[" + size + "]) {\n  %0 = add %x, %x : f32[" + size + "]\n  return %0\n}";
         const Graph graph = parse(text);
         const auto inputs = arguments(graph);
         const Outcome outcome = run_llvm(graph, inputs, {}, on_disk());

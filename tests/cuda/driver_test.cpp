@@ -1,5 +1,5 @@
-// From a graph to calls of the driver: order, streams, contexts, which form is launched, what is waited for, and what is said when it
-// fails.
+// From a graph to calls of the driver: order, streams, contexts, which form is launched, what is waited for, and what
+// is said when it fails.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -37,7 +37,8 @@ DenseArray numbers(std::vector<std::int64_t> values) {
   return array;
 }
 
-std::vector<DenseArray> expected(const Graph& graph, const std::vector<DenseArray>& inputs, std::vector<std::int64_t> symbols = {}) {
+std::vector<DenseArray> expected(const Graph& graph, const std::vector<DenseArray>& inputs,
+                                 std::vector<std::int64_t> symbols = {}) {
   std::vector<DenseArray> results;
   symbols.resize(graph.symbols.size());
   evaluate(graph, inputs, symbols, results);
@@ -48,7 +49,8 @@ std::vector<DenseArray> expected(const Graph& graph, const std::vector<DenseArra
 Calls taken(FakeDriver& fake) {
   Calls calls;
   for (const std::string& call : std::exchange(fake.calls, {}))
-    if (!call.starts_with("push") && call != "pop" && call != "load" && !call.starts_with("function")) calls.push_back(call);
+    if (!call.starts_with("push") && call != "pop" && call != "load" && !call.starts_with("function"))
+      calls.push_back(call);
   return calls;
 }
 
@@ -66,9 +68,10 @@ TEST(CudaDriver, launches_in_order_on_the_library_s_stream_and_waits_for_nothing
     ASSERT_EQ(outcome.status, kOk) << outcome.error;
     EXPECT_TRUE(close(outcome.results[0], expected(graph, inputs)[0], 20));
   }
-  EXPECT_EQ(fake.calls, (Calls{"push 101", "load", "function kernel0", "launch kernel0 of 5 x 256 on 701", "function kernel1",
-                               "launch kernel1 of 1 x 256 on 701", "pop",  // the second run finds both
-                               "push 101", "launch kernel0 of 5 x 256 on 701", "launch kernel1 of 1 x 256 on 701", "pop"}));
+  EXPECT_EQ(fake.calls,
+            (Calls{"push 101", "load", "function kernel0", "launch kernel0 of 5 x 256 on 701", "function kernel1",
+                   "launch kernel1 of 1 x 256 on 701", "pop",  // the second run finds both
+                   "push 101", "launch kernel0 of 5 x 256 on 701", "launch kernel1 of 1 x 256 on 701", "pop"}));
   EXPECT_EQ(fake.compiled, 1);
 }
 
@@ -115,8 +118,8 @@ TEST(CudaDriver, a_program_that_can_fail_waits_once_for_its_status) {
   ASSERT_TRUE(program) << reason;
   const DenseArray x = sample(DType::F32, {50, 64}, 1);
   EXPECT_EQ(run_program(*program, graph, {x, numbers({0, 1, 2, 3, -50, 49, 6, 7, 8})}, {}).status, kOk);
-  EXPECT_EQ(fake.calls, (Calls{"push 101", "set on 701", "load", "function kernel0", "launch kernel0 of 1 x 256 on 701", "copy on 701",
-      "wait for 701", "pop"}));
+  EXPECT_EQ(fake.calls, (Calls{"push 101", "set on 701", "load", "function kernel0", "launch kernel0 of 1 x 256 on 701",
+                               "copy on 701", "wait for 701", "pop"}));
   EXPECT_EQ(run_program(*program, graph, {x, numbers({0, 1, 2, 3, 50, 5, 6, 7, 8})}, {}).status, kIndexOutOfRange);
 }
 
@@ -154,10 +157,14 @@ TEST(CudaDriver, an_error_names_the_kernel_and_the_line_and_leaves_the_context) 
   };
   const Case cases[] = {
       {"push", "CUDA error 700 (an illegal memory access was encountered) making device 1 current", {"push 101"}},
-      {"load", "CUDA error 700 (an illegal memory access was encountered) loading kernel0 (model.py:41)", {"push 101", "load", "pop"}},
-      {"function", "CUDA error 700 (an illegal memory access was encountered) finding kernel0 (model.py:41)", {"push 101", "load",
-          "function kernel0", "pop"}},
-      {"launch", "CUDA error 700 (an illegal memory access was encountered) launching kernel0 (model.py:41)",
+      {"load",
+       "CUDA error 700 (an illegal memory access was encountered) loading kernel0 (model.py:41)",
+       {"push 101", "load", "pop"}},
+      {"function",
+       "CUDA error 700 (an illegal memory access was encountered) finding kernel0 (model.py:41)",
+       {"push 101", "load", "function kernel0", "pop"}},
+      {"launch",
+       "CUDA error 700 (an illegal memory access was encountered) launching kernel0 (model.py:41)",
        {"push 101", "load", "function kernel0", "launch kernel0 of 5 x 256 on 701", "pop"}},
   };
   for (const Case& failure : cases) {
@@ -178,9 +185,11 @@ TEST(CudaDriver, a_kernel_that_fails_is_told_by_the_wait) {
   const Graph graph = parse(kGather);
   const auto program = compile_cuda(graph, fake.options(), reason);
   fake.failing = "wait", fake.code = 700;
-  const Outcome outcome = run_program(*program, graph, {sample(DType::F32, {50, 64}, 1), numbers({0, 1, 2, 3, 4, 5, 6, 7, 8})}, {});
+  const Outcome outcome =
+      run_program(*program, graph, {sample(DType::F32, {50, 64}, 1), numbers({0, 1, 2, 3, 4, 5, 6, 7, 8})}, {});
   EXPECT_EQ(outcome.status, kDeviceFailed);
-  EXPECT_EQ(outcome.error, "CUDA error 700 (an illegal memory access was encountered) running the program up to kernel0 (model.py:7)");
+  EXPECT_EQ(outcome.error,
+            "CUDA error 700 (an illegal memory access was encountered) running the program up to kernel0 (model.py:7)");
 }
 
 TEST(CudaDriver, numbers_of_the_host_are_copied_to_the_device_at_once) {
@@ -198,11 +207,13 @@ graph @f(%x: f32[40], %a: f64[], %b: f32[]) {
   options.host_inputs = {false, true, true};
   const auto program = compile_cuda(graph, options, reason);
   ASSERT_TRUE(program) << reason;
-  const std::vector<DenseArray> inputs{sample(DType::F32, {40}, 1), sample(DType::F64, {}, 2), sample(DType::F32, {}, 3)};
+  const std::vector<DenseArray> inputs{sample(DType::F32, {40}, 1), sample(DType::F64, {}, 2),
+                                       sample(DType::F32, {}, 3)};
   const Outcome outcome = run_program(*program, graph, inputs, {});
   ASSERT_EQ(outcome.status, kOk) << outcome.error;
   EXPECT_TRUE(close(outcome.results[0], expected(graph, inputs)[0], 1));
-  EXPECT_EQ(fake.calls, (Calls{"push 101", "upload 32 on 701", "load", "function kernel0", "launch kernel0 of 1 x 256 on 701", "pop"}));
+  EXPECT_EQ(fake.calls, (Calls{"push 101", "upload 32 on 701", "load", "function kernel0",
+                               "launch kernel0 of 1 x 256 on 701", "pop"}));
 }
 
 TEST(CudaDriver, library_calls_run_between_kernels_with_the_library_s_own_device_current) {
@@ -225,8 +236,8 @@ graph @f(%x: f32[4]) {
     EXPECT_FLOAT_EQ(float(std::get<double>(outcome.results[1].scalar(i))), float(4 * value));
     EXPECT_FLOAT_EQ(float(std::get<double>(outcome.results[0].scalar(i))), float(3 * value));
   }
-  EXPECT_EQ(fake.calls, (Calls{"push 101", "load", "function kernel0", "launch kernel0 of 1 x 256 on 701", "pop", "push 101", "function kernel1",
-                               "launch kernel1 of 1 x 256 on 701", "pop"}));
+  EXPECT_EQ(fake.calls, (Calls{"push 101", "load", "function kernel0", "launch kernel0 of 1 x 256 on 701", "pop",
+                               "push 101", "function kernel1", "launch kernel1 of 1 x 256 on 701", "pop"}));
 }
 
 TEST(CudaDriver, what_kernels_report_is_known_before_a_library_call) {
@@ -244,7 +255,8 @@ graph @f(%x: f32[50], %i: i64[4]) {
   EXPECT_EQ(run_program(*program, graph, {x, numbers({0, 1, 2, 3})}, {}).status, kOk);
   fake.calls.clear();
   EXPECT_EQ(run_program(*program, graph, {x, numbers({0, 1, 2, 50})}, {}).status, kIndexOutOfRange);
-  EXPECT_EQ(fake.calls, (Calls{"push 101", "set on 701", "launch kernel0 of 1 x 256 on 701", "copy on 701", "wait for 701", "pop"}));
+  EXPECT_EQ(fake.calls, (Calls{"push 101", "set on 701", "launch kernel0 of 1 x 256 on 701", "copy on 701",
+                               "wait for 701", "pop"}));
 }
 
 TEST(CudaDriver, equal_kernels_are_one_text) {
@@ -260,7 +272,8 @@ graph @f(%x: f32[64, 32], %y: f32[64, 32]) {
   ASSERT_TRUE(program) << reason;
   const std::vector<DenseArray> inputs{sample(DType::F32, {64, 32}, 1), sample(DType::F32, {64, 32}, 2)};
   const Outcome outcome = run_program(*program, graph, inputs, {});
-  for (int i : {0, 1}) EXPECT_TRUE(close(outcome.results[std::size_t(i)], expected(graph, inputs)[std::size_t(i)], 8, 64));
+  for (int i : {0, 1})
+    EXPECT_TRUE(close(outcome.results[std::size_t(i)], expected(graph, inputs)[std::size_t(i)], 8, 64));
   EXPECT_EQ(std::count(fake.calls.begin(), fake.calls.end(), "function kernel0"), 1);
   EXPECT_EQ(std::count(fake.calls.begin(), fake.calls.end(), "function kernel1"), 0);
 }
@@ -280,7 +293,8 @@ graph @f(%a: f32[40], %b: f32[1003], %c: f32[64, 3], %d: f32[40], %e: f32[1003],
   return %3
 })");
   std::vector<DenseArray> inputs;
-  for (const std::vector<std::int64_t>& shape : std::vector<std::vector<std::int64_t>>{{40}, {1003}, {64, 3}, {40}, {1003}, {64, 3}, {40}})
+  for (const std::vector<std::int64_t>& shape :
+       std::vector<std::vector<std::int64_t>>{{40}, {1003}, {64, 3}, {40}, {1003}, {64, 3}, {40}})
     inputs.push_back(sample(DType::F32, shape, inputs.size()));
   for (const bool graphs : {false, true}) {
     FakeDriver fake;
@@ -301,7 +315,10 @@ graph @f(%a: f32[40], %b: f32[1003], %c: f32[64, 3], %d: f32[40], %e: f32[1003],
         continue;
       }
       EXPECT_EQ(calls.size(), 2);
-      EXPECT_EQ(std::count_if(calls.begin(), calls.end(), [](const std::string& call) { return call.ends_with(" of 3 x 256 on 701"); }), 1) << calls[0] << calls[1];
+      EXPECT_EQ(std::count_if(calls.begin(), calls.end(),
+                              [](const std::string& call) { return call.ends_with(" of 3 x 256 on 701"); }),
+                1)
+          << calls[0] << calls[1];
     }
   }
 }
@@ -370,10 +387,12 @@ TEST(CudaDriver, machine_code_is_found_on_disk) {
 TEST(CudaDriver, what_has_no_form_is_said) {
   FakeDriver fake;
   std::string reason;
-  EXPECT_FALSE(compile_cuda(parse("graph @f(%x: c64[8]) {\n  %0 = add %x, %x : c64[8]\n  return %0\n}"), fake.options(), reason));
+  EXPECT_FALSE(compile_cuda(parse("graph @f(%x: c64[8]) {\n  %0 = add %x, %x : c64[8]\n  return %0\n}"), fake.options(),
+                            reason));
   EXPECT_EQ(reason, "complex numbers have no CUDA kernels");
-  EXPECT_FALSE(compile_cuda(parse("graph @f(%x: f32[512, 512]) {\n  %0 = matmul %x, %x : f32[512, 512]\n  return %0\n}"),
-      fake.options(), reason));
+  EXPECT_FALSE(
+      compile_cuda(parse("graph @f(%x: f32[512, 512]) {\n  %0 = matmul %x, %x : f32[512, 512]\n  return %0\n}"),
+                   fake.options(), reason));
   EXPECT_EQ(reason, "matrix products of a CUDA device are not taken into compiled programs");
 }
 
@@ -433,11 +452,13 @@ TEST(CudaGraphs, launches_that_come_again_are_one_graph_whose_parameters_are_the
     const std::vector<DenseArray> inputs{sample(DType::F32, {rows, 64}, std::uint64_t(run))};
     const Outcome outcome = run_program(*program, graph, inputs, {rows});
     ASSERT_EQ(outcome.status, kOk) << outcome.error;
-    for (std::size_t i : {0, 1}) EXPECT_TRUE(close(outcome.results[i], expected(graph, inputs, {rows})[i], 40, 64)) << run;
+    for (std::size_t i : {0, 1})
+      EXPECT_TRUE(close(outcome.results[i], expected(graph, inputs, {rows})[i], 40, 64)) << run;
     const Calls calls = taken(fake);
     if (run == 0) {
       EXPECT_EQ(calls.size(), 2u);
-      EXPECT_TRUE(calls[0].starts_with("launch kernel0 of 5 x ") && calls[1].starts_with("launch kernel1 of 1 x ")) << calls[0] << calls[1];
+      EXPECT_TRUE(calls[0].starts_with("launch kernel0 of 5 x ") && calls[1].starts_with("launch kernel1 of 1 x "))
+          << calls[0] << calls[1];
     } else if (run == 1) {
       ASSERT_EQ(calls.size(), 5u);
       EXPECT_EQ(calls[0], "graph");
@@ -448,7 +469,8 @@ TEST(CudaGraphs, launches_that_come_again_are_one_graph_whose_parameters_are_the
       EXPECT_EQ(calls.back(), "launch graph kernel0 kernel1 on 701");
       for (std::size_t i = 0; i + 1 < calls.size(); ++i) EXPECT_TRUE(calls[i].starts_with("set kernel")) << calls[i];
     }
-    if (run >= 3) EXPECT_TRUE(calls[0].starts_with("set kernel0 of " + std::to_string(run == 3 ? 120 : 128) + " x ")) << calls[0];
+    if (run >= 3)
+      EXPECT_TRUE(calls[0].starts_with("set kernel0 of " + std::to_string(run == 3 ? 120 : 128) + " x ")) << calls[0];
   }
   EXPECT_EQ(fake.graphs, 1);
   program.reset();
@@ -470,12 +492,15 @@ TEST(CudaGraphs, what_the_driver_refuses_is_launched_one_by_one_and_said_once) {
       ASSERT_EQ(outcome.status, kOk) << failing << ": " << outcome.error;
       EXPECT_TRUE(close(outcome.results[0], expected(graph, inputs)[0], 20));
       const Calls calls = taken(fake);
-      EXPECT_EQ(Calls(calls.end() - 2, calls.end()), (Calls{"launch kernel0 of 5 x 256 on 701", "launch kernel1 of 1 x 256 on 701"})) << failing;
+      EXPECT_EQ(Calls(calls.end() - 2, calls.end()),
+                (Calls{"launch kernel0 of 5 x 256 on 701", "launch kernel1 of 1 x 256 on 701"}))
+          << failing;
       EXPECT_EQ(calls.size() > 2, run == 1) << failing;
     }
     EXPECT_EQ(fake.executables, 0);
     EXPECT_EQ(fake.graphs, 0);
-    EXPECT_EQ(logged.lines, (Calls{"CUDA error 2 (out of memory) making a graph of 2 launches: they are made one by one"}));
+    EXPECT_EQ(logged.lines,
+              (Calls{"CUDA error 2 (out of memory) making a graph of 2 launches: they are made one by one"}));
   }
 }
 
@@ -489,7 +514,8 @@ TEST(CudaGraphs, an_update_that_is_refused_is_launched_one_by_one) {
     const std::vector<DenseArray> inputs{sample(DType::F32, {rows, 64}, std::uint64_t(run))};
     const Outcome outcome = run_program(*program, graph, inputs, {rows});
     ASSERT_EQ(outcome.status, kOk) << outcome.error;
-    for (std::size_t i : {0, 1}) EXPECT_TRUE(close(outcome.results[i], expected(graph, inputs, {rows})[i], 40, 64)) << run;
+    for (std::size_t i : {0, 1})
+      EXPECT_TRUE(close(outcome.results[i], expected(graph, inputs, {rows})[i], 40, 64)) << run;
     EXPECT_EQ(taken(fake).back().starts_with("launch graph"), run == 1);
   }
   EXPECT_EQ(fake.executables, 0);
@@ -539,7 +565,8 @@ graph @f(%x: f32[20000], %i: i64[1]) {
     const Calls calls = taken(fake);
     const auto wait = std::find(calls.begin(), calls.end(), "wait for 701");
     ASSERT_NE(wait, calls.end());
-    const auto launch = std::find_if(calls.begin(), calls.end(), [](const std::string& call) { return call.starts_with("launch graph"); });
+    const auto launch = std::find_if(calls.begin(), calls.end(),
+                                     [](const std::string& call) { return call.starts_with("launch graph"); });
     if (run == 0) EXPECT_EQ(launch, calls.end());
     if (run > 0) EXPECT_LT(launch, wait);
     EXPECT_EQ(wait + 1 == calls.end(), run == 2) << "what follows the library's call";
@@ -562,7 +589,8 @@ TEST(CudaGraphs, without_the_driver_s_functions_launches_are_as_ever) {
       EXPECT_EQ(taken(fake), (Calls{"launch kernel0 of 5 x 256 on 701", "launch kernel1 of 1 x 256 on 701"}));
     }
   }
-  EXPECT_EQ(logged.lines, (Calls{"mode reduce-overhead launches kernels one by one: libcuda has no cuGraphExecKernelNodeSetParams; NVIDIA's driver is too "
+  EXPECT_EQ(logged.lines, (Calls{"mode reduce-overhead launches kernels one by one: libcuda has no "
+                                 "cuGraphExecKernelNodeSetParams; NVIDIA's driver is too "
                                  "old for graphs"}));
 }
 
@@ -622,7 +650,9 @@ TEST(CudaMeasured, what_can_not_be_measured_is_the_model_s) {
   const std::vector<DenseArray> inputs{sample(DType::F32, {600, 512}, 1)};
   for (const std::string failing : {"allocate", "copy on device", "event wait", "capture", "no functions", "equal"}) {
     FakeDriver fake;
-    fake.cost = [&](const std::string&, unsigned threads) { return threads == 128 && failing != "equal" ? 1.0f : 2.0f; };
+    fake.cost = [&](const std::string&, unsigned threads) {
+      return threads == 128 && failing != "equal" ? 1.0f : 2.0f;
+    };
     if (failing == "no functions") fake.table().event_elapsed = nullptr;
     const auto program = measured(fake, graph);
     fake.failing = failing, fake.code = 2;
@@ -643,9 +673,12 @@ TEST(CudaMeasured, what_can_not_be_measured_is_the_model_s) {
 TEST(CudaMeasured, a_run_in_which_there_is_nothing_to_choose_leaves_it_open) {
   FakeDriver fake;
   fake.cost = [](const std::string&, unsigned threads) { return float(threads); };
-  const Graph graph = parse("graph @f(%x: f32[s0, s1]) where s0 >= 0, s1 >= 0 {\n  %0 = reduce_max %x {axes = [1]} : f32[s0]\n  return %0\n}");
+  const Graph graph = parse(
+      "graph @f(%x: f32[s0, s1]) where s0 >= 0, s1 >= 0 {\n  %0 = reduce_max %x {axes = [1]} : f32[s0]\n  return "
+      "%0\n}");
   const auto program = measured(fake, graph);
-  for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{0, 512}, {20, 511}, {20, 512}, {20, 511}, {20, 512}}) {
+  for (const auto& [rows, columns] :
+       {std::pair<std::int64_t, std::int64_t>{0, 512}, {20, 511}, {20, 512}, {20, 511}, {20, 512}}) {
     const std::vector<DenseArray> inputs{sample(DType::F32, {rows, columns}, 1)};
     const Outcome outcome = run_program(*program, graph, inputs, {rows, columns});
     ASSERT_EQ(outcome.status, kOk) << outcome.error;
@@ -707,13 +740,20 @@ TEST(CudaMeasured, what_takes_long_is_measured_less_often) {
   const Graph graph = parse(kRowMaxima);
   const std::vector<DenseArray> inputs{sample(DType::F32, {3, 512}, 1)};
   // Milliseconds of a launch: with three forms, and the launch of the run itself.
-  for (const auto& [cost, launches] : {std::pair{0.01f, 3 * (1 + 3 * 10) + 1}, {1.0f, 3 * (1 + 3) + 1}, {5.0f, 3 * 2 + 1}, {30.0f, 4 + 1}, {200.0f, 1 + 1}}) {
+  for (const auto& [cost, launches] : {std::pair{0.01f, 3 * (1 + 3 * 10) + 1},
+                                       {1.0f, 3 * (1 + 3) + 1},
+                                       {5.0f, 3 * 2 + 1},
+                                       {30.0f, 4 + 1},
+                                       {200.0f, 1 + 1}}) {
     FakeDriver fake;
     fake.cost = [cost = cost](const std::string&, unsigned) { return cost; };
     const auto program = measured(fake, graph);
     EXPECT_TRUE(close(run_program(*program, graph, inputs, {}).results[0], expected(graph, inputs)[0], 0));
     const Calls calls = taken(fake);
-    EXPECT_EQ(std::count_if(calls.begin(), calls.end(), [](const std::string& call) { return call.starts_with("launch"); }), launches) << cost;
+    EXPECT_EQ(
+        std::count_if(calls.begin(), calls.end(), [](const std::string& call) { return call.starts_with("launch"); }),
+        launches)
+        << cost;
   }
 }
 

@@ -1,10 +1,11 @@
-/// CUDA's execution model on one CPU thread: enough of it that a generated kernel compiles as it is and computes the same numbers.
+/// CUDA's execution model on one CPU thread: enough of it that a generated kernel compiles as it is and computes the
+/// same numbers.
 ///
-/// Every thread of a block is a fiber that runs until it waits: at __syncthreads for the block, at a shuffle for its warp. The order is
-/// unfair on purpose: warps have ranks, drawn anew after every barrier, and one runs as far as it can before the next is let on, its
-/// lanes in an order drawn at random. So what one thread writes and another reads without a barrier between them comes out wrong, and so
-/// does what is overwritten before all have read it. A barrier that not all threads reach, and a shuffle that not all lanes of a warp
-/// reach, end the launch with a sentence.
+/// Every thread of a block is a fiber that runs until it waits: at __syncthreads for the block, at a shuffle for its
+/// warp. The order is unfair on purpose: warps have ranks, drawn anew after every barrier, and one runs as far as it
+/// can before the next is let on, its lanes in an order drawn at random. So what one thread writes and another reads
+/// without a barrier between them comes out wrong, and so does what is overwritten before all have read it. A barrier
+/// that not all threads reach, and a shuffle that not all lanes of a warp reach, end the launch with a sentence.
 ///
 /// Put before the text of translation_unit(); one such text per shared object.
 #pragma once
@@ -108,8 +109,9 @@ inline unsigned long long exchange(Shuffle shuffle, unsigned long long value, in
     for (int lane = 0; lane < 32; ++lane) {
       const Thread& there = block.threads[warp * 32 + unsigned(lane)];
       if (there.shuffle != shuffle) block.error = "the lanes of a warp are at different shuffles";
-      const int from = there.shuffle == Shuffle::Down ? lane + there.argument : there.shuffle == Shuffle::Up ? lane - there.argument
-          : there.argument;
+      const int from = there.shuffle == Shuffle::Down ? lane + there.argument
+                       : there.shuffle == Shuffle::Up ? lane - there.argument
+                                                      : there.argument;
       results[lane] = block.threads[warp * 32 + unsigned(from < 0 || from > 31 ? lane : from)].value;
     }
     for (int lane = 0; lane < 32; ++lane) block.threads[warp * 32 + unsigned(lane)].value = results[lane];
@@ -184,13 +186,15 @@ inline void launch(unsigned threads, void (*kernel)(void*), void* arguments) {
 
 extern "C" {
 inline void emulation_set(long blocks, long seed, bool one_at_a_time) {
-  emulation::blocks = blocks, emulation::seed = seed, emulation::one_at_a_time = one_at_a_time, emulation::error = nullptr;
+  emulation::blocks = blocks, emulation::seed = seed, emulation::one_at_a_time = one_at_a_time,
+  emulation::error = nullptr;
 }
 inline const char* emulation_error() { return emulation::error; }
 inline long emulation_packed_launches() { return emulation::packed_launches; }
 }
 // Names that a shared object has only if they are used.
-void (*const emulation_uses[])() = {reinterpret_cast<void (*)()>(emulation_set), reinterpret_cast<void (*)()>(emulation_error),
+void (*const emulation_uses[])() = {reinterpret_cast<void (*)()>(emulation_set),
+                                    reinterpret_cast<void (*)()>(emulation_error),
                                     reinterpret_cast<void (*)()>(emulation_packed_launches)};
 
 #define threadIdx (emulation::self().index)
@@ -198,11 +202,18 @@ void (*const emulation_uses[])() = {reinterpret_cast<void (*)()>(emulation_set),
 #define gridDim emulation::grid_size
 
 inline void __syncthreads() { emulation::barrier(); }
-template <class T> T __shfl_down_sync(unsigned, T value, int distance) { return emulation::shuffled(emulation::Shuffle::Down, value,
-    distance); }
-template <class T> T __shfl_up_sync(unsigned, T value, int distance) { return emulation::shuffled(emulation::Shuffle::Up, value,
-    distance); }
-template <class T> T __shfl_sync(unsigned, T value, int lane) { return emulation::shuffled(emulation::Shuffle::From, value, lane); }
+template <class T>
+T __shfl_down_sync(unsigned, T value, int distance) {
+  return emulation::shuffled(emulation::Shuffle::Down, value, distance);
+}
+template <class T>
+T __shfl_up_sync(unsigned, T value, int distance) {
+  return emulation::shuffled(emulation::Shuffle::Up, value, distance);
+}
+template <class T>
+T __shfl_sync(unsigned, T value, int lane) {
+  return emulation::shuffled(emulation::Shuffle::From, value, lane);
+}
 template <class T> T atomicAdd(T* to, T value) { const T old = *to; *to = T(old + value); return old; }
 inline unsigned atomicOr(unsigned* to, unsigned bits) { const unsigned old = *to; *to |= bits; return old; }
 

@@ -69,7 +69,8 @@ TEST(Emulation, finds_a_missing_barrier_between_a_read_and_the_next_write) {
 
 TEST(Emulation, finds_a_barrier_that_only_some_threads_reach) {
   const std::string write = "partial[threadIdx.x / 32] = value;\n  ";
-  const PlantedResult result = sums_with(text, write + "__syncthreads();", write + "if (threadIdx.x < 64) __syncthreads();");
+  const PlantedResult result =
+      sums_with(text, write + "__syncthreads();", write + "if (threadIdx.x < 64) __syncthreads();");
   EXPECT_EQ(result.error, "a barrier that not all threads of a block reach");
 }
 

@@ -1,4 +1,5 @@
-/// Between cuLaunchKernel, which is given pointers to arguments, and the kernels of a text that was compiled for the CPU (emulation.h).
+/// Between cuLaunchKernel, which is given pointers to arguments, and the kernels of a text that was compiled for the
+/// CPU (emulation.h).
 #pragma once
 
 #include <regex>
@@ -6,8 +7,8 @@
 
 namespace fj::test {
 
-/// For every kernel of the text a function that takes what cuLaunchKernel is given, one that tells how many parameters there are, and one how many
-/// numbers of 8 bytes the first is (a table).
+/// For every kernel of the text a function that takes what cuLaunchKernel is given, one that tells how many parameters
+/// there are, and one how many numbers of 8 bytes the first is (a table).
 inline std::string entrances(const std::string& source) {
   static const std::regex kernel(R"(extern "C" __global__ void __launch_bounds__\((\d+), \d+\) (\w+)\(([^)]*)\) \{)");
   std::string out;
@@ -28,9 +29,9 @@ inline std::string entrances(const std::string& source) {
     out += "extern \"C\" int " + name + "_parameters() { return " + std::to_string(number) + "; }\n";
     out += "extern \"C\" int " + name + "_first() { using namespace fj; return sizeof(" + first + ") / 8; }\n";
     out += "extern \"C\" void " + name +
-        "_entrance(void** parameters, unsigned blocks) {\n  using namespace fj;\n  emulation::blocks = blocks;\n" +
-           "  emulation::launch(" + threads + ", [](void* context) { void** p = static_cast<void**>(context); " + name + "(" + call +
-               "); }, parameters);\n}\n";
+           "_entrance(void** parameters, unsigned blocks) {\n  using namespace fj;\n  emulation::blocks = blocks;\n" +
+           "  emulation::launch(" + threads + ", [](void* context) { void** p = static_cast<void**>(context); " + name +
+           "(" + call + "); }, parameters);\n}\n";
   }
   return out;
 }

@@ -1,6 +1,6 @@
-// A CUDA device for a torch that is built without one: two devices whose memory is the host's, so that tensors on them are true ones of torch.
-// What torch computes on them the CPU's kernels do, on tensors that show the same memory. Loaded into the process (fake_device.py), not
-// imported: it has no Python in it.
+// A CUDA device for a torch that is built without one: two devices whose memory is the host's, so that tensors on them
+// are true ones of torch. What torch computes on them the CPU's kernels do, on tensors that show the same memory.
+// Loaded into the process (fake_device.py), not imported: it has no Python in it.
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -73,7 +73,9 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(Device device) const noexcept override {
     if (device.index() >= 0 && device.index() < kDevices) current_device = device.index();
   }
-  c10::Stream getStream(Device device) const override { return c10::Stream(c10::Stream::UNSAFE, device, streams[device.index()]); }
+  c10::Stream getStream(Device device) const override {
+    return c10::Stream(c10::Stream::UNSAFE, device, streams[device.index()]);
+  }
   c10::Stream getDefaultStream(Device device) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
   c10::Stream exchangeStream(c10::Stream stream) const override {
     const c10::Stream before = getStream(stream.device());
@@ -113,16 +115,18 @@ struct OnDevice {
 
 int index_of(std::optional<Device> device) { return device && device->has_index() ? device->index() : current_device; }
 
-Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype, std::optional<at::Layout>, std::optional<Device> device, std::optional<bool>,
-             std::optional<at::MemoryFormat> format) {
+Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+             std::optional<Device> device, std::optional<bool>, std::optional<at::MemoryFormat> format) {
   const OnDevice here(index_of(device));
-  return at::detail::empty_generic(sizes, &allocator, c10::DispatchKeySet(c10::DispatchKey::CUDA), c10::dtype_or_default(dtype), format);
+  return at::detail::empty_generic(sizes, &allocator, c10::DispatchKeySet(c10::DispatchKey::CUDA),
+                                   c10::dtype_or_default(dtype), format);
 }
 
-Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
-                     std::optional<Device> device, std::optional<bool>) {
+Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::optional<at::ScalarType> dtype,
+                     std::optional<at::Layout>, std::optional<Device> device, std::optional<bool>) {
   const OnDevice here(index_of(device));
-  return at::detail::empty_strided_generic(sizes, strides, &allocator, c10::DispatchKeySet(c10::DispatchKey::CUDA), c10::dtype_or_default(dtype));
+  return at::detail::empty_strided_generic(sizes, strides, &allocator, c10::DispatchKeySet(c10::DispatchKey::CUDA),
+                                           c10::dtype_or_default(dtype));
 }
 
 Tensor& set(Tensor& tensor, c10::Storage storage, std::int64_t offset, at::IntArrayRef sizes, at::IntArrayRef strides) {
@@ -132,14 +136,17 @@ Tensor& set(Tensor& tensor, c10::Storage storage, std::int64_t offset, at::IntAr
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   return tensor;
 }
-Tensor& set_storage_at(Tensor& tensor, c10::Storage storage, std::int64_t offset, at::IntArrayRef sizes, at::IntArrayRef strides) {
+Tensor& set_storage_at(Tensor& tensor, c10::Storage storage, std::int64_t offset, at::IntArrayRef sizes,
+                       at::IntArrayRef strides) {
   return set(tensor, std::move(storage), offset, sizes, strides);
 }
 Tensor& set_storage(Tensor& tensor, c10::Storage storage) {
   const std::int64_t size = std::int64_t(storage.nbytes() / tensor.itemsize()), stride = 1;
   return set(tensor, std::move(storage), 0, size, stride);
 }
-Tensor& set_tensor(Tensor& tensor, const Tensor& source) { return set(tensor, source.storage(), source.storage_offset(), source.sizes(), source.strides()); }
+Tensor& set_tensor(Tensor& tensor, const Tensor& source) {
+  return set(tensor, source.storage(), source.storage_offset(), source.sizes(), source.strides());
+}
 
 /// Device tensors of one call, seen by the CPU.
 class Seen {
@@ -159,7 +166,8 @@ class Seen {
       known->second = c10::Storage(c10::Storage::use_byte_size_t(), tensor.storage().nbytes(),
                                    c10::DataPtr(const_cast<void*>(tensor.storage().data()), Device(DeviceType::CPU)),
                                    c10::GetAllocator(DeviceType::CPU), true);
-    Tensor seen = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(known->second), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
+    Tensor seen = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(known->second),
+                                                           c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
     seen.unsafeGetTensorImpl()->set_storage_offset(tensor.storage_offset());
     seen.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides());
     if (tensor.is_conj()) seen._set_conj(true);
@@ -194,7 +202,8 @@ class Seen {
 
  private:
   static Tensor tensor_in(const c10::Storage& storage, const Tensor& like) {
-    Tensor made = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA), like.dtype());
+    Tensor made = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage),
+                                                           c10::DispatchKeySet(c10::DispatchKey::CUDA), like.dtype());
     made.unsafeGetTensorImpl()->set_storage_offset(like.storage_offset());
     made.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides());
     return made;
@@ -212,7 +221,8 @@ class Seen {
 };
 
 bool takes_both(const std::string& name) {
-  for (const char* one : {"aten::copy_", "aten::_copy_from", "aten::index", "aten::_index_put_impl_", "aten::index_put_"})
+  for (const char* one :
+       {"aten::copy_", "aten::_copy_from", "aten::index", "aten::_index_put_impl_", "aten::index_put_"})
     if (name == one || name.rfind(std::string(one) + ".", 0) == 0) return true;
   return false;
 }
@@ -232,15 +242,19 @@ void on_host(const c10::OperatorHandle& function, torch::jit::Stack* stack) {
       value = hosts;
     } else if (value.isOptionalTensorList()) {
       c10::List<std::optional<Tensor>> hosts;
-      for (const std::optional<Tensor>& tensor : value.toOptionalTensorList().vec()) hosts.push_back(tensor ? std::optional(seen.host(*tensor)) : std::nullopt);
+      for (const std::optional<Tensor>& tensor : value.toOptionalTensorList().vec())
+        hosts.push_back(tensor ? std::optional(seen.host(*tensor)) : std::nullopt);
       value = hosts;
     } else if (value.isDevice() && value.toDevice().is_cuda()) {
       if (seen.device < 0) seen.device = index_of(value.toDevice());
       value = Device(DeviceType::CPU);
     }
   }
-  TORCH_CHECK(takes_both(name) || !seen.on_cpu, "Expected all tensors to be on the same device, but found at least two devices, cuda:", seen.device, " and cpu!");
-  TORCH_CHECK(takes_both(name) || !seen.several, "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cuda:1!");
+  TORCH_CHECK(takes_both(name) || !seen.on_cpu,
+              "Expected all tensors to be on the same device, but found at least two devices, cuda:", seen.device,
+              " and cpu!");
+  TORCH_CHECK(takes_both(name) || !seen.several,
+              "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cuda:1!");
   if (name == "aten::_local_scalar_dense" || (name == "aten::copy_" && seen.on_cpu)) ++waits;
   function.callBoxed(stack);
   seen.commit();

@@ -60,17 +60,19 @@ FakeDriver::FakeDriver() {
   };
   table_.function = [](void** function, void* module, const char* name) {
     const auto& image = *static_cast<const Emulated*>(module);
-    functions.push_back(std::make_unique<FakeFunction>(FakeFunction{name, reinterpret_cast<Run>(image[std::string(name) + "_entrance"]),
-        reinterpret_cast<int (*)()>(image[std::string(name) + "_parameters"]), reinterpret_cast<int (*)()>(image[std::string(name) + "_first"])}));
+    functions.push_back(std::make_unique<FakeFunction>(
+        FakeFunction{name, reinterpret_cast<Run>(image[std::string(name) + "_entrance"]),
+                     reinterpret_cast<int (*)()>(image[std::string(name) + "_parameters"]),
+                     reinterpret_cast<int (*)()>(image[std::string(name) + "_first"])}));
     *function = functions.back().get();
     return done("function", std::string("function ") + name);
   };
-  table_.launch = [](void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned, unsigned, unsigned, void* stream,
-      void** parameters, void**) {
+  table_.launch = [](void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned, unsigned, unsigned,
+                     void* stream, void** parameters, void**) {
     const auto& found = *static_cast<const FakeFunction*>(function);
     EXPECT_TRUE(found.run && y == 1 && z == 1);
-    const int code = done("launch", "launch " + found.name + " of " + std::to_string(x) + " x " + std::to_string(threads) + " on " +
-        hexadecimal(stream));
+    const int code = done("launch", "launch " + found.name + " of " + std::to_string(x) + " x " +
+                                        std::to_string(threads) + " on " + hexadecimal(stream));
     if (!code) found.run(parameters, x);
     if (fake->cost) fake->clock += fake->cost(found.name, threads);
     return code;
@@ -101,7 +103,8 @@ FakeDriver::FakeDriver() {
     ++fake->graphs;
     return done("graph", "graph");
   };
-  table_.graph_add_kernel = [](void** node, void* graph, void* const* after, std::size_t count, const cuda::KernelNode* parameters) {
+  table_.graph_add_kernel = [](void** node, void* graph, void* const* after, std::size_t count,
+                               const cuda::KernelNode* parameters) {
     *node = static_cast<FakeGraph*>(graph)->add(*parameters, after, count);
     EXPECT_TRUE(*node) << "not after the node before";
     return done("node", "node " + static_cast<FakeNode*>(*node)->text());
@@ -120,7 +123,8 @@ FakeDriver::FakeDriver() {
   };
   table_.graph_launch = [](void* executable, void* stream) {
     auto& launched = *static_cast<FakeExecutable*>(executable);
-    if (const int code = done("graph launch", "launch graph" + launched.text() + " on " + hexadecimal(stream))) return code;
+    if (const int code = done("graph launch", "launch graph" + launched.text() + " on " + hexadecimal(stream)))
+      return code;
     for (FakeNode& node : launched.nodes) node.run();
     return 0;
   };

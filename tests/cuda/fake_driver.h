@@ -1,5 +1,5 @@
-/// A driver that records what it is told and runs kernels in the emulation: the layer between a compiled program and libcuda, without a
-/// GPU.
+/// A driver that records what it is told and runs kernels in the emulation: the layer between a compiled program and
+/// libcuda, without a GPU.
 #pragma once
 
 #include <functional>

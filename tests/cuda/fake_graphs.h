@@ -1,5 +1,6 @@
-/// CUDA graphs of kernel nodes as the driver has them, for both fakes (fake_driver.cpp, fake_libcuda.cpp): nodes and what is set on an executable graph
-/// keep copies of the arguments, and the kernels of a launch run in the emulation in the order of their edges.
+/// CUDA graphs of kernel nodes as the driver has them, for both fakes (fake_driver.cpp, fake_libcuda.cpp): nodes and
+/// what is set on an executable graph keep copies of the arguments, and the kernels of a launch run in the emulation in
+/// the order of their edges.
 #pragma once
 
 #include <algorithm>
@@ -29,11 +30,14 @@ struct FakeNode {
     for (int i = 0; i < function->parameters(); at += std::size_t(i == 0 ? function->first() : 1), ++i)
       std::memcpy(&values[at], from.parameters[i], sizeof(std::uint64_t) * std::size_t(i == 0 ? function->first() : 1));
   }
-  std::string text() const { return function->name + " of " + std::to_string(blocks) + " x " + std::to_string(threads); }
+  std::string text() const {
+    return function->name + " of " + std::to_string(blocks) + " x " + std::to_string(threads);
+  }
   void run() {
     std::vector<void*> pointers;
     std::size_t at = 0;
-    for (int i = 0; i < function->parameters(); at += std::size_t(i == 0 ? function->first() : 1), ++i) pointers.push_back(&values[at]);
+    for (int i = 0; i < function->parameters(); at += std::size_t(i == 0 ? function->first() : 1), ++i)
+      pointers.push_back(&values[at]);
     function->run(pointers.data(), blocks);
   }
 
@@ -61,7 +65,8 @@ struct FakeExecutable {
   /// Null: no node of the graph, or of another function.
   FakeNode* set(const void* node, const cuda::KernelNode& parameters) {
     for (std::size_t i = 0; i < nodes.size(); ++i)
-      if (graph->nodes[i].get() == node && nodes[i].function == parameters.function) return &(nodes[i] = FakeNode(parameters, nodes[i].after));
+      if (graph->nodes[i].get() == node && nodes[i].function == parameters.function)
+        return &(nodes[i] = FakeNode(parameters, nodes[i].after));
     return nullptr;
   }
   std::string text() const {

@@ -1,5 +1,6 @@
-// A libcuda.so.1 whose devices are in the host's memory and whose kernels run in the emulation (emulation.h). It has the functions that
-// framejit opens, does what the driver would, and writes down what it was told; fake_device.py puts it in the place of the true one.
+// A libcuda.so.1 whose devices are in the host's memory and whose kernels run in the emulation (emulation.h). It has
+// the functions that framejit opens, does what the driver would, and writes down what it was told; fake_device.py puts
+// it in the place of the true one.
 #include <dlfcn.h>
 #include <elf.h>
 #include <unistd.h>
@@ -42,7 +43,8 @@ std::string hexadecimal(const void* pointer) {
 constexpr int kContext = 0x100;
 
 std::string on(void* stream) {
-  return " on stream " + hexadecimal(stream) + " of device " + (current.empty() ? "none" : std::to_string(current.back()));
+  return " on stream " + hexadecimal(stream) + " of device " +
+         (current.empty() ? "none" : std::to_string(current.back()));
 }
 
 void stop_at_error(const FakeFunction& function) {
@@ -72,7 +74,9 @@ void fake_cuda_capture(int on) { capturing = on; }
 
 int cuInit(unsigned) { return 0; }
 int cuGetErrorString(int code, const char** text) {
-  *text = code == 700 ? "an illegal memory access was encountered" : code == 2 ? "out of memory" : "invalid device ordinal";
+  *text = code == 700 ? "an illegal memory access was encountered"
+          : code == 2 ? "out of memory"
+                      : "invalid device ordinal";
   return 0;
 }
 int cuDeviceGet(int* device, int ordinal) {
@@ -111,16 +115,20 @@ int cuModuleLoadData(void** module, const void* image) {
   return *module ? code : 200;
 }
 int cuModuleGetFunction(void** function, void* module, const char* name) {
-  auto* found = new FakeFunction{name, reinterpret_cast<void (*)(void**, unsigned)>(dlsym(module, (std::string(name) + "_entrance").c_str())),
-                             reinterpret_cast<int (*)()>(dlsym(module, (std::string(name) + "_parameters").c_str())),
-                             reinterpret_cast<int (*)()>(dlsym(module, (std::string(name) + "_first").c_str())),
-                             reinterpret_cast<const char* (*)()>(dlsym(module, "emulation_error"))};
+  auto* found = new FakeFunction{
+      name, reinterpret_cast<void (*)(void**, unsigned)>(dlsym(module, (std::string(name) + "_entrance").c_str())),
+      reinterpret_cast<int (*)()>(dlsym(module, (std::string(name) + "_parameters").c_str())),
+      reinterpret_cast<int (*)()>(dlsym(module, (std::string(name) + "_first").c_str())),
+      reinterpret_cast<const char* (*)()>(dlsym(module, "emulation_error"))};
   *function = found;
   return found->run && found->error ? done("function", "function " + found->name) : 500;
 }
-int cuLaunchKernel(void* function, unsigned x, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned, void* stream, void** parameters, void**) {
+int cuLaunchKernel(void* function, unsigned x, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned,
+                   void* stream, void** parameters, void**) {
   const auto& found = *static_cast<const FakeFunction*>(function);
-  if (const int code = done("launch", "launch " + found.name + " of " + std::to_string(x) + " x " + std::to_string(threads) + on(stream))) return code;
+  if (const int code = done(
+          "launch", "launch " + found.name + " of " + std::to_string(x) + " x " + std::to_string(threads) + on(stream)))
+    return code;
   clock_now += float(threads) / 1000;
   found.run(parameters, x);
   stop_at_error(found);
@@ -171,7 +179,8 @@ int cuGraphCreate(void** graph, unsigned) {
   *graph = new FakeGraph;
   return done("graph", "graph");
 }
-int cuGraphAddKernelNode(void** node, void* graph, void* const* after, std::size_t count, const KernelNode* parameters) {
+int cuGraphAddKernelNode(void** node, void* graph, void* const* after, std::size_t count,
+                         const KernelNode* parameters) {
   *node = static_cast<FakeGraph*>(graph)->add(*parameters, after, count);
   return *node ? done("node", "node " + static_cast<FakeNode*>(*node)->text()) : 1;
 }

@@ -1,5 +1,6 @@
-// A libnvrtc.so.12 that compiles a text for the CPU, with the emulation before it: what it gives for a cubin is a shared object, which
-// fake_libcuda.cpp loads. FAKE_COMPILER and FAKE_SOURCE (the root of the sources) are given when it is built.
+// A libnvrtc.so.12 that compiles a text for the CPU, with the emulation before it: what it gives for a cubin is a
+// shared object, which fake_libcuda.cpp loads. FAKE_COMPILER and FAKE_SOURCE (the root of the sources) are given when
+// it is built.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -51,8 +52,10 @@ int nvrtcCompileProgram(void* handle, int count, const char* const* options) {
   std::string folder = "/tmp/framejit-nvrtc-XXXXXX";
   if (!mkdtemp(folder.data())) return 6;
   const std::string text = folder + "/kernels.cpp", object = folder + "/kernels.so", log = folder + "/log";
-  std::ofstream(text) << "#include \"" FAKE_SOURCE "/tests/cuda/emulation.h\"\n" << made.source << fj::test::entrances(made.source);
-  const std::string command = FAKE_COMPILER " -std=c++17 -O0 -w -fPIC -shared -ffp-contract=off -o " + object + " " + text + " 2> " + log;
+  std::ofstream(text) << "#include \"" FAKE_SOURCE "/tests/cuda/emulation.h\"\n"
+                      << made.source << fj::test::entrances(made.source);
+  const std::string command =
+      FAKE_COMPILER " -std=c++17 -O0 -w -fPIC -shared -ffp-contract=off -o " + object + " " + text + " 2> " + log;
   const int status = std::system(command.c_str());
   made.log = read(log);
   if (status == 0) made.cubin = read(object);

@@ -25,8 +25,8 @@ LoweredProgram lowered(const Graph& graph) {
   return program;
 }
 
-CudaKernel cuda_kernel(const loop::Kernel& kernel, const LoweredProgram& program, const std::string& name, std::vector<int>* buffers =
-    nullptr, int alternative = -1) {
+CudaKernel cuda_kernel(const loop::Kernel& kernel, const LoweredProgram& program, const std::string& name,
+                       std::vector<int>* buffers = nullptr, int alternative = -1) {
   IsolatedKernel alone = isolate(kernel, program, name);
   CudaKernel result;
   if (buffers) *buffers = alone.buffers;
@@ -36,7 +36,8 @@ CudaKernel cuda_kernel(const loop::Kernel& kernel, const LoweredProgram& program
   for (int widest : {16, 1}) {
     cuda::Binding binding = cuda::bind(result.kernel, result.program, {widest});
     const auto others = cuda::alternatives(result.kernel, result.program, binding);
-    if (widest > 1 && alternative >= 0 && !others.empty()) binding = others[std::size_t(alternative) % others.size()].binding;
+    if (widest > 1 && alternative >= 0 && !others.empty())
+      binding = others[std::size_t(alternative) % others.size()].binding;
     if (widest == 1 && result.forms[0].binding.width == 1) break;
     if (widest == 1) result.kernel.name += "_single";
     result.forms.push_back({binding, cuda::emit_kernel(result.kernel, result.program, binding)});
@@ -74,10 +75,11 @@ std::vector<CudaKernel> cuda_kernels(const Graph& graph, const std::string& pref
 }
 
 Emulated::Emulated(const std::string& source) {
-  const std::string place = folder(), text = place + "/kernels.cpp", object = place + "/kernels.so", log = place + "/log";
+  const std::string place = folder(), text = place + "/kernels.cpp", object = place + "/kernels.so",
+                    log = place + "/log";
   std::ofstream(text) << "#include \"" FJ_TEST_SOURCE "/tests/cuda/emulation.h\"\n" << source;
-  const std::string command = std::string(FJ_TEST_COMPILER) + " -std=c++17 -O0 -w -fPIC -shared -ffp-contract=off -o " + object + " " +
-      text + " 2> " + log;
+  const std::string command = std::string(FJ_TEST_COMPILER) + " -std=c++17 -O0 -w -fPIC -shared -ffp-contract=off -o " +
+                              object + " " + text + " 2> " + log;
   const int status = std::system(command.c_str());
   if (status == 0) handle_ = dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle_) {
@@ -94,7 +96,9 @@ Emulated::~Emulated() {
   if (handle_) dlclose(handle_);
 }
 
-void* Emulated::operator[](const std::string& symbol) const { return handle_ ? dlsym(handle_, symbol.c_str()) : nullptr; }
+void* Emulated::operator[](const std::string& symbol) const {
+  return handle_ ? dlsym(handle_, symbol.c_str()) : nullptr;
+}
 
 namespace {
 
@@ -137,18 +141,21 @@ std::string launch_of(const CudaKernel::Form& form) {
 std::string emulated_launch(const CudaKernel& kernel) {
   const CudaKernel::Form& wide = kernel.forms[0];
   std::string condition = "!emulation::one_at_a_time";
-  for (int buffer : wide.binding.packed_buffers) condition += " && emulation::aligned(buffers[" + std::to_string(buffer) + "])";
+  for (int buffer : wide.binding.packed_buffers)
+    condition += " && emulation::aligned(buffers[" + std::to_string(buffer) + "])";
   for (const SymDim& size : wide.binding.multiples) condition += " && " + size_text(size) + " % " +
       std::to_string(wide.binding.width) + " == 0";
   std::string body;
   if (kernel.forms.size() == 1)
     body = "  " + launch_of(wide);
   else
-    body = "  if (" + condition + ") { ++emulation::packed_launches; " + launch_of(wide) + "  } else " + launch_of(kernel.forms[1]);
-  return "extern \"C\" unsigned " + wide.text.name + "_run(char* const* buffers, const long* symbols, long, long, char*) {\n"
+    body = "  if (" + condition + ") { ++emulation::packed_launches; " + launch_of(wide) + "  } else " +
+           launch_of(kernel.forms[1]);
+  return "extern \"C\" unsigned " + wide.text.name +
+         "_run(char* const* buffers, const long* symbols, long, long, char*) {\n"
          "  using namespace fj;\n"
-         "  struct All { char* const* buffers; const long* symbols; unsigned status; } all{buffers, symbols, 0};\n" + body +
-             "  return all.status;\n}\n";
+         "  struct All { char* const* buffers; const long* symbols; unsigned status; } all{buffers, symbols, 0};\n" +
+         body + "  return all.status;\n}\n";
 }
 
 void Suite::add(std::string description, const std::string& graph, std::vector<DenseArray> inputs, Check check) {

@@ -1,5 +1,5 @@
-/// Graphs through the CUDA back end without a GPU. A `Suite` collects graphs, compiles all their kernels as one text, once, and
-/// then runs each program with the emulation's threads in shuffled order against the reference evaluator.
+/// Graphs through the CUDA back end without a GPU. A `Suite` collects graphs, compiles all their kernels as one text,
+/// once, and then runs each program with the emulation's threads in shuffled order against the reference evaluator.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,5 @@
-// Every kernel of the patterns compiled for two architectures, with what the machine code says: registers and memory of a thread's own
-// within the
-// pattern's budget, and accesses of 16 bytes where the binding promises them.
+// Every kernel of the patterns compiled for two architectures, with what the machine code says: registers and memory of
+// a thread's own within the pattern's budget, and accesses of 16 bytes where the binding promises them.
 #include <regex>
 
 #include "graph_ir/samples.h"
@@ -83,7 +82,8 @@ TEST(Nvrtc, compiles_every_pattern_however_it_is_dealt_out) {
   std::vector<std::string> sources;
   for (int alternative = 0; alternative < 5; ++alternative)
     for (const Pattern& pattern : patterns())
-      for (const CudaKernel& kernel : cuda_kernels(parsed(pattern), "p" + std::to_string(sources.size()) + "_", alternative))
+      for (const CudaKernel& kernel :
+           cuda_kernels(parsed(pattern), "p" + std::to_string(sources.size()) + "_", alternative))
         sources.push_back(kernel.forms[0].text.source);
   const cuda::Compiled compiled = nvrtc().compile(cuda::translation_unit(sources), 90);
   EXPECT_EQ(compiled.error, "") << compiled.log.substr(0, 4000);
@@ -111,10 +111,12 @@ TEST(Nvrtc, compiles_every_operation) {
   for (Op op : all_ops())
     for (DType dtype : sample_dtypes(op)) {
       // One integer of each kind: the others are the same templates.
-      if (is_complex(dtype) || (is_integer(dtype) && dtype != DType::U8 && dtype != DType::I32 && dtype != DType::I64)) continue;
+      if (is_complex(dtype) || (is_integer(dtype) && dtype != DType::U8 && dtype != DType::I32 && dtype != DType::I64))
+        continue;
       const std::vector<Sample> all = samples(op, dtype);
       if (all.empty()) continue;
-      for (const CudaKernel& kernel : cuda_kernels(all[0].graph, std::string(name(op)) + "_" + std::string(name(dtype)) + "_"))
+      for (const CudaKernel& kernel :
+           cuda_kernels(all[0].graph, std::string(name(op)) + "_" + std::string(name(dtype)) + "_"))
         if (cuda::unsupported(kernel.kernel, kernel.program).empty()) sources.push_back(kernel.forms[0].text.source);
     }
   const cuda::Compiled compiled = nvrtc().compile(cuda::translation_unit(sources), 80);

@@ -15,16 +15,37 @@ TEST(CudaOperations, compute_what_the_evaluator_says) {
         const bool real = is_float(dtype);
         double ulps = 0, scale = 0;
         if (real) switch (op) {
-            case Op::exp: case Op::exp2: case Op::expm1: case Op::log: case Op::log2: case Op::log10: case Op::log1p: case Op::sin:
-            case Op::cos: case Op::tan: case Op::asin: case Op::acos: case Op::atan: case Op::sinh: case Op::cosh: case Op::tanh:
-            case Op::asinh: case Op::acosh: case Op::atanh: case Op::erf: case Op::pow: case Op::atan2: case Op::hypot: case Op::rsqrt:
-              ulps = 4; break;
+            case Op::exp:
+            case Op::exp2:
+            case Op::expm1:
+            case Op::log:
+            case Op::log2:
+            case Op::log10:
+            case Op::log1p:
+            case Op::sin:
+            case Op::cos:
+            case Op::tan:
+            case Op::asin:
+            case Op::acos:
+            case Op::atan:
+            case Op::sinh:
+            case Op::cosh:
+            case Op::tanh:
+            case Op::asinh:
+            case Op::acosh:
+            case Op::atanh:
+            case Op::erf:
+            case Op::pow:
+            case Op::atan2:
+            case Op::hypot:
+            case Op::rsqrt: ulps = 4; break;
             case Op::reduce_sum: case Op::cumsum: case Op::scatter_add: ulps = 8, scale = 64; break;
             case Op::reduce_prod: case Op::cumprod: ulps = 64; break;
             case Op::matmul: ulps = 16, scale = 256; break;
             default: break;
           }
-        suite.add(sample.description, sample.graph, sample.inputs, {.ulps = ulps, .scale = scale, .symbols = sample.symbols});
+        suite.add(sample.description, sample.graph, sample.inputs,
+                  {.ulps = ulps, .scale = scale, .symbols = sample.symbols});
       }
     }
   suite.run();

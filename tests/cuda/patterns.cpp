@@ -9,8 +9,10 @@ namespace fj::test {
 
 namespace {
 
-std::string softmax(const std::string& n, const std::string& m, const std::string& type, const std::string& where = "") {
-  const std::string whole = type + "[" + n + ", " + m + "]", row = type + "[" + n + "]", shape = "shape = [" + n + ", " + m + "]";
+std::string softmax(const std::string& n, const std::string& m, const std::string& type,
+                    const std::string& where = "") {
+  const std::string whole = type + "[" + n + ", " + m + "]", row = type + "[" + n + "]",
+                    shape = "shape = [" + n + ", " + m + "]";
   return "graph @f(%x: " + whole + ")" + where + " {\n"
          "  %0 = reduce_max %x {axes = [1]} : " + row + "\n"
          "  %1 = broadcast %0 {dims = [0], " + shape + "} : " + whole + "\n"
@@ -57,21 +59,43 @@ graph @f(%x: f32[s0, s1]) where s0 >= 0, s1 >= 0 {
   %0 = reduce_sum %x {axes = [1]} : f32[s0]
   return %0
 })", {sample(DType::F32, {5, 0}, 1)}, {.symbols = {5, 0}}, {3, 5}});
-  all.push_back({"a few rows are a block's each, read once", {"a team of 256 an item", "team, 1 rounds kept in registers, 4 at once"},
-                 softmax("3", "1024", "f32"), {sample(DType::F32, {3, 1024}, 1)}, {.ulps = 8}});
-  all.push_back({"many rows are a warp's each, read once", {"a team of 32 an item", "team, 2 rounds kept in registers, 4 at once"},
-                 softmax("512", "200", "f32"), {sample(DType::F32, {512, 200}, 1)}, {.ulps = 8}});
-  all.push_back({"a row of odd length", {"team, 4 rounds kept in registers"}, softmax("2", "999", "f32"), {sample(DType::F32, {2, 999},
-      1)}, {.ulps = 8}});
-  all.push_back({"a long row is read again from memory", {"team, 4 at once"}, softmax("1", "40000", "f32"), {sample(DType::F32, {1,
-      40000}, 1)}, {.ulps = 32}});
-  all.push_back({"a row of halves", {"team, 1 rounds kept in registers, 8 at once"}, softmax("3", "768", "f16"), {sample(DType::F16,
-      {3, 768}, 1)}, {.ulps = 2}});
+  all.push_back({"a few rows are a block's each, read once",
+                 {"a team of 256 an item", "team, 1 rounds kept in registers, 4 at once"},
+                 softmax("3", "1024", "f32"),
+                 {sample(DType::F32, {3, 1024}, 1)},
+                 {.ulps = 8}});
+  all.push_back({"many rows are a warp's each, read once",
+                 {"a team of 32 an item", "team, 2 rounds kept in registers, 4 at once"},
+                 softmax("512", "200", "f32"),
+                 {sample(DType::F32, {512, 200}, 1)},
+                 {.ulps = 8}});
+  all.push_back({"a row of odd length",
+                 {"team, 4 rounds kept in registers"},
+                 softmax("2", "999", "f32"),
+                 {sample(DType::F32, {2, 999}, 1)},
+                 {.ulps = 8}});
+  all.push_back({"a long row is read again from memory",
+                 {"team, 4 at once"},
+                 softmax("1", "40000", "f32"),
+                 {sample(DType::F32, {1, 40000}, 1)},
+                 {.ulps = 32}});
+  all.push_back({"a row of halves",
+                 {"team, 1 rounds kept in registers, 8 at once"},
+                 softmax("3", "768", "f16"),
+                 {sample(DType::F16, {3, 768}, 1)},
+                 {.ulps = 2}});
   for (std::int64_t columns : {300, 2048, 2300, 301})
-    all.push_back({"rows of unknown size, here " + std::to_string(columns), {"team, up to 2 rounds kept in registers, 4 at once"},
-                   softmax("s0", "s1", "f32", " where s0 >= 0, s1 >= 0"), {sample(DType::F32, {5, columns}, 1)},
-                   {.ulps = 16, .symbols = {5, columns}}, {64, 512}});
-  all.push_back({"short rows are a thread's each", {"serial"}, softmax("700", "5", "f32"), {sample(DType::F32, {700, 5}, 1)}, {.ulps = 8}});
+    all.push_back({"rows of unknown size, here " + std::to_string(columns),
+                   {"team, up to 2 rounds kept in registers, 4 at once"},
+                   softmax("s0", "s1", "f32", " where s0 >= 0, s1 >= 0"),
+                   {sample(DType::F32, {5, columns}, 1)},
+                   {.ulps = 16, .symbols = {5, columns}},
+                   {64, 512}});
+  all.push_back({"short rows are a thread's each",
+                 {"serial"},
+                 softmax("700", "5", "f32"),
+                 {sample(DType::F32, {700, 5}, 1)},
+                 {.ulps = 8}});
   all.push_back({"a full reduction has two stages", {"k1:", "team, 4 at once"}, R"(
 graph @f(%x: f32[200, 101]) {
   %0 = mul %x, %x : f32[200, 101]

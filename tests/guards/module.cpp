@@ -99,7 +99,8 @@ struct Set {
     guards.seal();
     py::list result;
     for (const auto& failure : guards.failures(frame(slots, function)))
-      result.append(py::make_tuple(failure.guard ? failure.guard->text() : "", failure.expected, failure.found, failure.axes));
+      result.append(
+          py::make_tuple(failure.guard ? failure.guard->text() : "", failure.expected, failure.found, failure.axes));
     return result;
   }
 
@@ -136,11 +137,15 @@ PYBIND11_MODULE(framejit_guard_tests, module) {
       .def("__add__", [](const SymDim& a, const py::object& b) { return a + dim(b); })
       .def("__mul__", [](const SymDim& a, const py::object& b) { return a * dim(b); })
       .def("__rmul__", [](const SymDim& a, const py::object& b) { return dim(b) * a; });
-  py::class_<SourceHandle>(module, "Source").def("text", [](const SourceHandle& source) { return source.source->text(); });
+  py::class_<SourceHandle>(module, "Source").def("text", [](const SourceHandle& source) {
+    return source.source->text();
+  });
   py::class_<Set>(module, "Guards")
       .def(py::init())
-      .def("slot", [](Set& set, int index, std::string name) { return SourceHandle{set.sources->slot(index, std::move(name))}; })
-      .def("make", &Set::make, py::arg("kind"), py::arg("base") = py::none(), py::arg("index") = 0, py::arg("key") = py::none())
+      .def("slot", [](Set& set, int index,
+                      std::string name) { return SourceHandle{set.sources->slot(index, std::move(name))}; })
+      .def("make", &Set::make, py::arg("kind"), py::arg("base") = py::none(), py::arg("index") = 0,
+           py::arg("key") = py::none())
       .def("add", &Set::add)
       .def("define",
            [](Set& set, std::uint32_t symbol, const py::object& dividend, const py::object& divisor, bool remainder) {
@@ -148,7 +153,8 @@ PYBIND11_MODULE(framejit_guard_tests, module) {
            })
       .def("holds", &Set::holds, py::arg("slots"), py::arg("function") = py::none())
       .def("failures", &Set::failures, py::arg("slots"), py::arg("function") = py::none())
-      .def("nanoseconds", &Set::nanoseconds, py::arg("slots"), py::arg("function") = py::none(), py::arg("repeats") = 20)
+      .def("nanoseconds", &Set::nanoseconds, py::arg("slots"), py::arg("function") = py::none(),
+           py::arg("repeats") = 20)
       .def("fetch", &Set::fetch, py::arg("source"), py::arg("slots"), py::arg("function") = py::none())
       .def("text", [](const Set& set) { return set.guards.text(); });
 }

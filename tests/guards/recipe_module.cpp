@@ -1,4 +1,5 @@
-// Running segments from Python with a program made for the test: its outputs are inputs plus one, its write doubles an input.
+// Running segments from Python with a program made for the test: its outputs are inputs plus one, its write doubles an
+// input.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -12,10 +13,23 @@ using namespace fj;
 namespace {
 
 RecipeOp recipe_op(const std::string& text) {
-  static constexpr std::string_view names[] = {
-      "FromSource", "Constant", "Output", "OutputScalar", "OutputNumber", "View", "CrossView", "Int", "Null", "Tuple", "List", "Set", "FrozenSet",
-      "Dict", "NamedTuple", "Slice", "Range", "Iter", "Cell", "Function", "BoundMethod", "Instance", "Exception", "GetAttr", "Call", "CallWithKeywords", "Expect",
-      "SetItems", "SetItem", "Mutate", "SetAttr", "DelAttr", "SetCell", "BumpVersion"};
+  static constexpr std::string_view names[] = {"FromSource",   "Constant",
+                                               "Output",       "OutputScalar",
+                                               "OutputNumber", "View",
+                                               "CrossView",    "Int",
+                                               "Null",         "Tuple",
+                                               "List",         "Set",
+                                               "FrozenSet",    "Dict",
+                                               "NamedTuple",   "Slice",
+                                               "Range",        "Iter",
+                                               "Cell",         "Function",
+                                               "BoundMethod",  "Instance",
+                                               "Exception",    "GetAttr",
+                                               "Call",         "CallWithKeywords",
+                                               "Expect",       "SetItems",
+                                               "SetItem",      "Mutate",
+                                               "SetAttr",      "DelAttr",
+                                               "SetCell",      "BumpVersion"};
   static_assert(std::size(names) == std::size_t(RecipeOp::BumpVersion) + 1);
   auto found = std::find(std::begin(names), std::end(names), text);
   if (found == std::end(names)) throw py::value_error("no recipe step " + text);
@@ -51,10 +65,10 @@ class PlusOne final : public Program {
   std::uint32_t fails_;
 };
 
-/// slots: inputs, each an f64 vector of `s0` elements for the first `arrays` of them. steps: dicts of op, target, args, slot, object,
-/// index. result: a register, or a list of registers for the frame's slots (None: NULL, ...: kept).
-py::object run(const py::tuple& slots, int arrays, int outputs, const py::list& steps, const py::object& result, bool writes,
-               std::uint32_t fails) {
+/// slots: inputs, each an f64 vector of `s0` elements for the first `arrays` of them. steps: dicts of op, target, args,
+/// slot, object, index. result: a register, or a list of registers for the frame's slots (None: NULL, ...: kept).
+py::object run(const py::tuple& slots, int arrays, int outputs, const py::list& steps, const py::object& result,
+               bool writes, std::uint32_t fails) {
   auto sources = std::make_shared<SourceTable>();
   Segment segment;
   segment.guards = std::make_unique<GuardSet>(sources);
@@ -125,13 +139,14 @@ py::object run(const py::tuple& slots, int arrays, int outputs, const py::list& 
   }
   if (segment.exit.kind == Exit::Kind::Return) return py::reinterpret_steal<py::object>(update.result.release());
   py::list filled;
-  for (Ref<>& slot : update.slots) filled.append(slot ? py::reinterpret_steal<py::object>(slot.release()) : py::ellipsis());
+  for (Ref<>& slot : update.slots)
+    filled.append(slot ? py::reinterpret_steal<py::object>(slot.release()) : py::ellipsis());
   return filled;
 }
 
 }  // namespace
 
 PYBIND11_MODULE(framejit_recipe_tests, module) {
-  module.def("run", &run, py::arg("slots"), py::arg("arrays") = 0, py::arg("outputs") = 0, py::arg("steps") = py::list(),
-             py::arg("result") = 0, py::arg("writes") = false, py::arg("fails") = 0);
+  module.def("run", &run, py::arg("slots"), py::arg("arrays") = 0, py::arg("outputs") = 0,
+             py::arg("steps") = py::list(), py::arg("result") = 0, py::arg("writes") = false, py::arg("fails") = 0);
 }

@@ -21,7 +21,8 @@ namespace {
 double* elements(DenseArray& array) { return reinterpret_cast<double*>(array.data.data()); }
 const double* elements(const DenseArray& array) { return reinterpret_cast<const double*>(array.data.data()); }
 
-std::vector<DenseArray> run(const Graph& graph, const std::vector<DenseArray>& inputs, std::vector<std::int64_t> symbols) {
+std::vector<DenseArray> run(const Graph& graph, const std::vector<DenseArray>& inputs,
+                            std::vector<std::int64_t> symbols) {
   std::vector<DenseArray> results;
   symbols.resize(graph.symbols.size());
   EXPECT_EQ(evaluate(graph, inputs, symbols, results) & ~kFloatConditions, kOk);
@@ -31,7 +32,8 @@ std::vector<DenseArray> run(const Graph& graph, const std::vector<DenseArray>& i
 std::vector<DenseArray> moved(std::vector<DenseArray> inputs, const std::vector<DenseArray>& direction, double step) {
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].dtype == DType::F64)
-      for (std::int64_t k = 0; k < inputs[i].element_count(); ++k) elements(inputs[i])[k] += step * elements(direction[i])[k];
+      for (std::int64_t k = 0; k < inputs[i].element_count(); ++k)
+        elements(inputs[i])[k] += step * elements(direction[i])[k];
   return inputs;
 }
 
@@ -64,14 +66,18 @@ Graph gradients_of(const Joint& joint) {
   return graph;
 }
 
-/// The directional derivative of <weights, graph(inputs)> by `joint` against differences. Returns the joint graph's inputs.
+/// The directional derivative of <weights, graph(inputs)> by `joint` against differences. Returns the joint graph's
+/// inputs.
 std::vector<DenseArray> expect_derivative(const Graph& graph, const Joint& joint, const std::vector<DenseArray>& inputs,
-                                          const std::vector<std::int64_t>& symbols, std::mt19937_64& random, const std::string& what) {
+                                          const std::vector<std::int64_t>& symbols, std::mt19937_64& random,
+                                          const std::string& what) {
   std::vector<DenseArray> direction;
   for (const DenseArray& input : inputs)
-    direction.push_back(input.dtype == DType::F64 ? random_array(random, DType::F64, input.shape, Samples::Unit) : input);
+    direction.push_back(input.dtype == DType::F64 ? random_array(random, DType::F64, input.shape, Samples::Unit)
+                                                  : input);
   const double h = 1e-6;
-  std::vector<DenseArray> high = run(graph, moved(inputs, direction, h), symbols), low = run(graph, moved(inputs, direction, -h), symbols);
+  std::vector<DenseArray> high = run(graph, moved(inputs, direction, h), symbols),
+                          low = run(graph, moved(inputs, direction, -h), symbols);
   std::vector<DenseArray> weights, given = inputs;
   for (std::size_t i = 0; i < high.size(); ++i) {
     weights.push_back(high[i]);
@@ -115,7 +121,8 @@ TEST(Autodiff, EveryRuleAgreesWithDifferences) {
       const Joint joint = differentiate(graph, real_inputs(graph), real_outputs(graph));
       check(gradients_of(joint), sample.description);
       std::mt19937_64 random(11);
-      std::vector<DenseArray> given = expect_derivative(graph, joint, sample.inputs, sample.symbols, random, sample.description);
+      std::vector<DenseArray> given =
+          expect_derivative(graph, joint, sample.inputs, sample.symbols, random, sample.description);
       // The derivative of the derivative, as a function of inputs and cotangents.
       const Graph first = gradients_of(joint);
       if (first.outputs.empty()) continue;
@@ -125,7 +132,8 @@ TEST(Autodiff, EveryRuleAgreesWithDifferences) {
         expect_derivative(first, second, given, sample.symbols, random, sample.description + ", second derivative");
       } catch (const NoDerivative& missing) {
         // Running products are derived in as many steps as there are powers of two in their number: it has to be known.
-        EXPECT_TRUE(missing.op == Op::cumprod && !sample.symbols.empty()) << sample.description << ": " << missing.what();
+        EXPECT_TRUE(missing.op == Op::cumprod && !sample.symbols.empty())
+            << sample.description << ": " << missing.what();
       }
     }
   }
@@ -150,18 +158,21 @@ TEST(Autodiff, BackwardFromWhatWasSavedIsTheWhole) {
       optimise(backward);
       check(backward, sample.description);
       std::vector<DenseArray> values = run(forward, sample.inputs, sample.symbols);
-      std::vector<DenseArray> given(values.begin() + std::ptrdiff_t(graph.outputs.size()), values.end()), whole = sample.inputs;
+      std::vector<DenseArray> given(values.begin() + std::ptrdiff_t(graph.outputs.size()), values.end()),
+          whole = sample.inputs;
       for (std::size_t i = 0; i < graph.outputs.size(); ++i)
         if (values[i].dtype == DType::F64) {
           given.push_back(values[i]);
           whole.push_back(values[i]);
         }
-      const auto expected = run(gradients_of(joint), whole, sample.symbols), found = run(backward, given, sample.symbols);
+      const auto expected = run(gradients_of(joint), whole, sample.symbols),
+                 found = run(backward, given, sample.symbols);
       ASSERT_EQ(found.size(), expected.size());
       for (std::size_t i = 0; i < found.size(); ++i)
         for (std::int64_t k = 0; k < found[i].element_count(); ++k) {
           const double a = elements(found[i])[k], b = elements(expected[i])[k];
-          ASSERT_TRUE(a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) <= 1e-9 * std::fabs(b)) << sample.description;
+          ASSERT_TRUE(a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) <= 1e-9 * std::fabs(b))
+              << sample.description;
         }
     }
   }
@@ -197,8 +208,9 @@ TEST(Autodiff, TheGradientOfATurnedMatrixLiesAsTheMatrix) {
   gradients.outputs.erase(gradients.outputs.begin());
   optimise(gradients, false);
   for (const Output& output : gradients.outputs)
-    EXPECT_TRUE(std::any_of(gradients.nodes.begin(), gradients.nodes.end(),
-                            [&](const Node& node) { return node.op == Op::matmul && node.results[0] == output.value; }));
+    EXPECT_TRUE(std::any_of(gradients.nodes.begin(), gradients.nodes.end(), [&](const Node& node) {
+      return node.op == Op::matmul && node.results[0] == output.value;
+    }));
 }
 
 TEST(Autodiff, WhatTheUserSeesIsSavedOnlyIfItIsRead) {
@@ -210,7 +222,8 @@ TEST(Autodiff, WhatTheUserSeesIsSavedOnlyIfItIsRead) {
   }
 )");
   const std::vector<ValueId> x{graph.inputs[0].value}, y{graph.outputs[0].value};
-  const std::vector<ValueId> saved = choose_saved(graph, values_read_backward(differentiate(graph, x, y)), {x[0], y[0]});
+  const std::vector<ValueId> saved =
+      choose_saved(graph, values_read_backward(differentiate(graph, x, y)), {x[0], y[0]});
   ASSERT_EQ(saved.size(), 1u);
   EXPECT_EQ(saved[0], graph.nodes[0].results[0]);
 }
@@ -224,7 +237,8 @@ TEST(Autodiff, WhatTheUserSeesIsSavedIfItIsRead) {
   }
 )");
   const std::vector<ValueId> x{graph.inputs[0].value}, y{graph.outputs[0].value, graph.outputs[1].value};
-  const std::vector<ValueId> saved = choose_saved(graph, values_read_backward(differentiate(graph, x, y)), {x[0], y[0], y[1]});
+  const std::vector<ValueId> saved =
+      choose_saved(graph, values_read_backward(differentiate(graph, x, y)), {x[0], y[0], y[1]});
   EXPECT_EQ(saved, (std::vector<ValueId>{x[0], y[0]}));
 }
 

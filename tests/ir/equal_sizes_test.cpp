@@ -47,7 +47,9 @@ TEST(EqualSizes, chains_constants_and_expressions) {
 TEST(EqualSizes, what_can_not_be_replaced_stays) {
   Graph graph = two_arrays();
   const std::string before = print(graph);
-  equate_sizes(graph, Pairs{{symbol(0) * SymDim(2), symbol(2) * SymDim(3)}, {symbol(1), symbol(1)}, {symbol(0) + symbol(1), SymDim(9)}});
+  equate_sizes(graph, Pairs{{symbol(0) * SymDim(2), symbol(2) * SymDim(3)},
+                            {symbol(1), symbol(1)},
+                            {symbol(0) + symbol(1), SymDim(9)}});
   EXPECT_EQ(print(graph), before);
 }
 

@@ -155,7 +155,8 @@ TEST(Evaluate, IndicesCountFromTheEndAndOutOfRangeIsReported) {
   EXPECT_EQ(values(run(Op::gather, {x, integers(DType::I64, {-1, 0})}, axis).array), (D{30, 10}));
   EXPECT_EQ(run(Op::gather, {x, integers(DType::I64, {3})}, axis).status, kIndexOutOfRange);
   EXPECT_EQ(run(Op::take_along, {x, integers(DType::I64, {-4})}, axis).status, kIndexOutOfRange);
-  EXPECT_EQ(values(run(Op::scatter_add, {x, doubles({1, 2}), integers(DType::I64, {1, 1})}, axis).array), (D{10, 23, 30}));
+  EXPECT_EQ(values(run(Op::scatter_add, {x, doubles({1, 2}), integers(DType::I64, {1, 1})}, axis).array),
+            (D{10, 23, 30}));
   EXPECT_EQ(values(run(Op::scatter, {x, doubles({1, 2}), integers(DType::I64, {1, -2})}, axis).array), (D{10, 2, 30}));
   EXPECT_EQ(run(Op::scatter, {x, doubles({1, 2}), integers(DType::I64, {1, 3})}, axis).status, kIndexOutOfRange);
 }
@@ -179,7 +180,8 @@ TEST(Evaluate, WholeGraphsWithDefinedSymbols) {
 }
 
 TEST(Evaluate, MatrixProducts) {
-  const DenseArray a = array(DType::F32, {2, 3}, D{1, 2, 3, 4, 5, 6}), b = array(DType::F32, {3, 2}, D{1, 0, 0, 1, 1, 1});
+  const DenseArray a = array(DType::F32, {2, 3}, D{1, 2, 3, 4, 5, 6}),
+                   b = array(DType::F32, {3, 2}, D{1, 0, 0, 1, 1, 1});
   EXPECT_EQ(values(run(Op::matmul, {a, b}).array), (D{4, 5, 10, 11}));
 }
 

@@ -65,7 +65,8 @@ class RandomProgram {
       case 0:
       case 1: {
         const Op binary[] = {Op::add, Op::mul, Op::maximum, Op::sub, Op::minimum};
-        values_.push_back(graph.add(binary[below(type.dtype == DType::Bool ? 3 : 5)], {x, below(2) ? like(x) : constant_like(x)}));
+        values_.push_back(
+            graph.add(binary[below(type.dtype == DType::Bool ? 3 : 5)], {x, below(2) ? like(x) : constant_like(x)}));
         break;
       }
       case 2: {
@@ -74,7 +75,8 @@ class RandomProgram {
         break;
       }
       case 3: {
-        const DType dtypes[] = {DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::U32, DType::F16, DType::BF16, DType::Bool};
+        const DType dtypes[] = {DType::F32, DType::F64, DType::I32,  DType::I64, DType::U8,
+                                DType::U32, DType::F16, DType::BF16, DType::Bool};
         attrs.set("to", dtypes[below(9)]);
         values_.push_back(graph.add(Op::cast, {x}, attrs));
         break;
@@ -126,7 +128,8 @@ class RandomProgram {
         break;
       }
       default:
-        values_.push_back(graph.add(Op::where, {graph.add(Op::lt, {x, like(x)}), x, below(2) ? like(x) : constant_like(x)}));
+        values_.push_back(
+            graph.add(Op::where, {graph.add(Op::lt, {x, like(x)}), x, below(2) ? like(x) : constant_like(x)}));
     }
   }
 
@@ -167,7 +170,8 @@ TEST(Optimise, KeepsEveryBitOfRandomPrograms) {
     evaluate(optimised, program.inputs, {}, after);
     ASSERT_EQ(before.size(), after.size());
     for (std::size_t i = 0; i < before.size(); ++i)
-      ASSERT_TRUE(same_values(before[i], after[i])) << "seed " << seed << ", output " << i << "\n" << print(program.graph) << print(optimised);
+      ASSERT_TRUE(same_values(before[i], after[i])) << "seed " << seed << ", output " << i << "\n"
+                                                    << print(program.graph) << print(optimised);
   }
 }
 

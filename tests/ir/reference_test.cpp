@@ -11,7 +11,8 @@ namespace {
 
 class FakeHost : public Host {
  public:
-  ArrayRef allocate(int output, DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) override {
+  ArrayRef allocate(int output, DType dtype, std::span<const std::int64_t> shape,
+                    std::span<const std::int64_t> strides) override {
     if (output == failing_output) return {};
     std::int64_t extent = 1;
     for (std::size_t i = 0; i < shape.size(); ++i) extent += (shape[i] - 1) * strides[i];

@@ -23,7 +23,8 @@ TEST_P(EveryRow, HasSamplesThatVerifyAndSurvivePrinting) {
     ASSERT_FALSE(all.empty());
     for (const Sample& sample : all) {
       SCOPED_TRACE(sample.description);
-      for (const VerifyError& error : verify(sample.graph)) ADD_FAILURE() << error.message << "\n" << print(sample.graph);
+      for (const VerifyError& error : verify(sample.graph))
+        ADD_FAILURE() << error.message << "\n" << print(sample.graph);
       const std::string text = print(sample.graph);
       const Graph parsed = parse(text);
       ASSERT_EQ(print(parsed), text);
@@ -48,7 +49,9 @@ INSTANTIATE_TEST_SUITE_P(Ops, EveryRow, testing::Range(0, kOpCount),
 TEST(Print, GivesEveryInputAWordOfItsOwn) {
   Graph graph;
   for (const char* name : {"L.self.w[0]", "L.self.w(0)", "0", "", "\xc3\xa9"}) graph.add_input(name, {DType::F32, {}});
-  EXPECT_EQ(print(graph), "graph @f(%L.self.w_0_: f32[], %L.self.w_0__2: f32[], %_0: f32[], %_: f32[], %__2: f32[]) {\n  return\n}\n");
+  EXPECT_EQ(
+      print(graph),
+      "graph @f(%L.self.w_0_: f32[], %L.self.w_0__2: f32[], %_0: f32[], %_: f32[], %__2: f32[]) {\n  return\n}\n");
   EXPECT_EQ(print(parse(print(graph))), print(graph));
 }
 
@@ -61,10 +64,12 @@ TEST(Parse, SaysTheLineAndWhatItFound) {
     }
     return std::string("parsed");
   };
-  EXPECT_EQ(message("graph @f(%x: f32[4]) {\n  %0 = frob %x : f32[4]\n  return %0\n}"), "line 2: no operation is called `frob`");
+  EXPECT_EQ(message("graph @f(%x: f32[4]) {\n  %0 = frob %x : f32[4]\n  return %0\n}"),
+            "line 2: no operation is called `frob`");
   EXPECT_EQ(message("graph @f(%x: f33[4]) {\n  return\n}"), "line 1: no dtype is called `f33`");
   EXPECT_EQ(message("graph @f() {\n\n  %0 = neg %y : f32[]\n  return\n}"), "line 3: no value is called %y");
-  EXPECT_EQ(message("graph @f(%x: f32[4]) {\n  return %x\n} trailing"), "line 3: expected the end of the text, found `trailing`");
+  EXPECT_EQ(message("graph @f(%x: f32[4]) {\n  return %x\n} trailing"),
+            "line 3: expected the end of the text, found `trailing`");
   EXPECT_EQ(message("graph @f(%x: f32[4]"), "line 1: expected `)`, found the end of the text");
 }
 

@@ -49,7 +49,8 @@ TEST(SymDim, DividesExactlyOrNotAtAll) {
 }
 
 TEST(SymDim, DividesByWhatItWasMultipliedWith) {
-  const SymDim factors[] = {s0 + s1, s0 * s2 - s1 * s1 + number(1), s1 - s2 * number(3), s0 * s0 * number(2) + number(7)};
+  const SymDim factors[] = {s0 + s1, s0 * s2 - s1 * s1 + number(1), s1 - s2 * number(3),
+                            s0 * s0 * number(2) + number(7)};
   for (const SymDim& a : factors)
     for (const SymDim& b : factors) EXPECT_EQ((a * b).divide_exactly(b), a) << a.text() << " by " << b.text();
 }

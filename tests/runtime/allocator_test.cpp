@@ -152,7 +152,8 @@ TEST_F(Allocator, PagesOfAKeptBlockServeAnotherSize) {
     // Another one has pages of its own.
     auto* other = static_cast<unsigned char*>(allocate_block(8 * kMiB));
     std::memset(other, 0xff, 8 * kMiB);
-    for (std::size_t at = 0; at + 4096 < size; at += 4096) ASSERT_EQ(block[at], static_cast<unsigned char>(at >> 12)) << size;
+    for (std::size_t at = 0; at + 4096 < size; at += 4096)
+      ASSERT_EQ(block[at], static_cast<unsigned char>(at >> 12)) << size;
     EXPECT_EQ(block[size - 1], 7);
     release_block(other, 8 * kMiB);
     release_block(block, size);

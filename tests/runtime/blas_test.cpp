@@ -1,5 +1,5 @@
-// Matrix products against the plain sum. This process has no library of its own: run with FRAMEJIT_TEST_BLAS=<path> (see
-// CMakeLists.txt) the same tests run on NumPy's OpenBLAS or torch's MKL.
+// Matrix products against the plain sum. This process has no library of its own: run with FRAMEJIT_TEST_BLAS=<path>
+// (see CMakeLists.txt) the same tests run on NumPy's OpenBLAS or torch's MKL.
 #include "runtime/blas.h"
 
 #include <dlfcn.h>
@@ -28,11 +28,14 @@ struct Matrix {
     for (std::int64_t i = 0; i < rows; ++i)
       for (std::int64_t j = 0; j < columns; ++j) at(i, j) = uniform(random);
   }
-  T& at(std::int64_t i, std::int64_t j) { return memory[std::size_t(i * layout.row_stride + j * layout.column_stride)]; }
+  T& at(std::int64_t i, std::int64_t j) {
+    return memory[std::size_t(i * layout.row_stride + j * layout.column_stride)];
+  }
 };
 
 template <class T>
-void check_product(std::int64_t m, std::int64_t n, std::int64_t k, bool a_columns, bool b_columns, std::int64_t margin) {
+void check_product(std::int64_t m, std::int64_t n, std::int64_t k, bool a_columns, bool b_columns,
+                   std::int64_t margin) {
   std::mt19937 random(unsigned(m * 1000003 + n * 1009 + k));
   Matrix<T> a(m, k, a_columns, margin, random), b(k, n, b_columns, margin, random);
   const std::int64_t stride = n + margin;
@@ -46,8 +49,10 @@ void check_product(std::int64_t m, std::int64_t n, std::int64_t k, bool a_column
         expected += term;
         magnitude += std::abs(term);
       }
-      ASSERT_NEAR(double(c[std::size_t(i * stride + j)]), expected, magnitude * 8 * double(std::numeric_limits<T>::epsilon()))
-          << m << "x" << n << "x" << k << (a_columns ? " a by columns" : "") << (b_columns ? " b by columns" : "") << " at " << i << ", " << j;
+      ASSERT_NEAR(double(c[std::size_t(i * stride + j)]), expected,
+                  magnitude * 8 * double(std::numeric_limits<T>::epsilon()))
+          << m << "x" << n << "x" << k << (a_columns ? " a by columns" : "") << (b_columns ? " b by columns" : "")
+          << " at " << i << ", " << j;
     }
     for (std::int64_t j = n; j < stride; ++j) ASSERT_EQ(c[std::size_t(i * stride + j)], T(7)) << "wrote between rows";
   }
@@ -78,7 +83,8 @@ TEST(Blas, TakesLayoutsNoLibraryTakes) {
   // Reversed, broadcast and strided operands of 3 x 3.
   std::vector<float> memory(64);
   for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = float(i);
-  for (MatrixLayout a : {MatrixLayout{-3, -1}, MatrixLayout{0, 1}, MatrixLayout{1, 0}, MatrixLayout{0, 0}, MatrixLayout{6, 2}, MatrixLayout{1, 1}})
+  for (MatrixLayout a : {MatrixLayout{-3, -1}, MatrixLayout{0, 1}, MatrixLayout{1, 0}, MatrixLayout{0, 0},
+                         MatrixLayout{6, 2}, MatrixLayout{1, 1}})
     for (MatrixLayout b : {MatrixLayout{3, 1}, MatrixLayout{0, 1}, MatrixLayout{2, 6}, MatrixLayout{-1, -3}}) {
       float c[9];
       const float *x = memory.data() + 30, *y = memory.data() + 20;
@@ -86,7 +92,8 @@ TEST(Blas, TakesLayoutsNoLibraryTakes) {
       for (int i = 0; i < 3; ++i)
         for (int j = 0; j < 3; ++j) {
           float expected = 0;
-          for (int p = 0; p < 3; ++p) expected += x[i * a.row_stride + p * a.column_stride] * y[p * b.row_stride + j * b.column_stride];
+          for (int p = 0; p < 3; ++p)
+            expected += x[i * a.row_stride + p * a.column_stride] * y[p * b.row_stride + j * b.column_stride];
           EXPECT_EQ(c[3 * i + j], expected);
         }
     }

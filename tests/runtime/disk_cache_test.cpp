@@ -20,7 +20,8 @@ class DiskCacheTest : public testing::Test {
  protected:
   void SetUp() override {
     static int number = 0;
-    folder = fs::temp_directory_path() / ("framejit-disk-" + std::to_string(::getpid()) + "-" + std::to_string(number++));
+    folder =
+        fs::temp_directory_path() / ("framejit-disk-" + std::to_string(::getpid()) + "-" + std::to_string(number++));
   }
   void TearDown() override { fs::remove_all(folder); }
 
@@ -33,7 +34,8 @@ class DiskCacheTest : public testing::Test {
   DiskCache& cache() { return DiskCache::in(folder / "deep" / "down"); }
   fs::path file(std::uint8_t number) {
     for (const auto& item : fs::directory_iterator(folder / "deep" / "down"))
-      if (item.path().filename().string().substr(0, 2) == std::string{"0123456789abcdef"[number >> 4], "0123456789abcdef"[number & 15]})
+      if (item.path().filename().string().substr(0, 2) ==
+          std::string{"0123456789abcdef"[number >> 4], "0123456789abcdef"[number & 15]})
         return item.path();
     return {};
   }
@@ -121,7 +123,8 @@ TEST_F(DiskCacheTest, OnlyOrdinaryFilesNobodyElseCouldWriteAreRead) {
   EXPECT_FALSE(cache().find(key(7))) << "and does not wait for a writer";
   EXPECT_EQ(cache().counts().rejected, 5u);
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("is not read: it can be written by other users\n  file  " + place.string()), std::string::npos) << said;
+  EXPECT_NE(said.find("is not read: it can be written by other users\n  file  " + place.string()), std::string::npos)
+      << said;
   EXPECT_EQ(said.find("framejit: "), said.rfind("framejit: ")) << said;
   cache().store(key(7), {1, "seven"}, kRoom);
   EXPECT_EQ(cache().find(key(7))->object, "seven") << "written anew in its place";

@@ -44,7 +44,8 @@ TEST_F(ThreadPool, RunsEveryChunkOnce) {
     for (std::int64_t chunks : {0, 1, 2, 3, 7, 1000}) {
       std::vector<std::atomic<int>> runs(std::size_t(chunks) + 1);
       for_chunks(chunks, [&](std::int64_t chunk) { ++runs[std::size_t(chunk)]; });
-      for (std::int64_t chunk = 0; chunk < chunks; ++chunk) ASSERT_EQ(runs[std::size_t(chunk)], 1) << chunk << " of " << chunks;
+      for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
+        ASSERT_EQ(runs[std::size_t(chunk)], 1) << chunk << " of " << chunks;
     }
   }
 }

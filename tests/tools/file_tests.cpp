@@ -8,8 +8,8 @@
 //
 // `run:` names passes (or `optimise`, or `print` for none), separated by spaces, and starts a case. The last may be
 // `schedule` (what fuses with what, and what goes through memory), `loops` (of each kernel) or `bind` (what a device's
-// threads do). Without it a case is one graph and the verifier must find exactly the errors its comments name, each in the node of its
-// line (or, on the closing line, in none). Cases are separated by lines of `---`.
+// threads do). Without it a case is one graph and the verifier must find exactly the errors its comments name, each in
+// the node of its line (or, on the closing line, in none). Cases are separated by lines of `---`.
 //
 //     file_tests [--bless] file...       --bless rewrites expectations; the difference is reviewed like code
 #include <cstdio>
@@ -41,9 +41,14 @@ namespace {
 using Lines = std::vector<std::string>;
 
 const std::map<std::string, std::function<void(fj::Graph&)>> stages = {
-    {"print", [](fj::Graph&) {}}, {"dce", [](fj::Graph& graph) { fj::dce(graph); }},
-    {"dce_with_conditions", [](fj::Graph& graph) { fj::dce(graph, true); }}, {"cse", fj::cse}, {"simplify", fj::simplify},
-    {"sink_broadcasts", fj::sink_broadcasts}, {"gather_first", fj::gather_first}, {"optimise", [](fj::Graph& graph) { fj::optimise(graph); }},
+    {"print", [](fj::Graph&) {}},
+    {"dce", [](fj::Graph& graph) { fj::dce(graph); }},
+    {"dce_with_conditions", [](fj::Graph& graph) { fj::dce(graph, true); }},
+    {"cse", fj::cse},
+    {"simplify", fj::simplify},
+    {"sink_broadcasts", fj::sink_broadcasts},
+    {"gather_first", fj::gather_first},
+    {"optimise", [](fj::Graph& graph) { fj::optimise(graph); }},
 };
 
 /// Which kernel reads and writes which arrays: each is a pass over memory.
@@ -139,7 +144,8 @@ Lines run_passes(const Lines& lines) {
     fj::check(graph, "after " + name);
   }
   const std::string text = printed ? *printed : fj::print(graph);
-  if (!printed && fj::print(fj::parse(text)) != text) throw Failure{"the result does not survive print and parse:\n" + text};
+  if (!printed && fj::print(fj::parse(text)) != text)
+    throw Failure{"the result does not survive print and parse:\n" + text};
 
   Lines result(lines.begin(), lines.begin() + long(expect));
   while (!result.empty() && result.back().empty()) result.pop_back();
@@ -194,7 +200,8 @@ int run_file(const std::string& path, bool bless) {
     const std::string title = path + ", case " + std::to_string(i + 1);
     Lines actual = lines;
     try {
-      const bool runs = std::any_of(lines.begin(), lines.end(), [](const std::string& line) { return line.starts_with("run:"); });
+      const bool runs =
+          std::any_of(lines.begin(), lines.end(), [](const std::string& line) { return line.starts_with("run:"); });
       actual = runs ? run_passes(lines) : run_verifier(lines);
       if (!bless && trimmed(joined(actual)) != trimmed(joined(lines))) {
         ++failures;

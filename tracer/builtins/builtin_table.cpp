@@ -9,8 +9,8 @@ namespace fj {
 
 namespace {
 
-/// What a callable is: itself, or, for functions of C, which may be new objects at each look (dict.fromkeys), the function and
-/// what it is bound to.
+/// What a callable is: itself, or, for functions of C, which may be new objects at each look (dict.fromkeys), the
+/// function and what it is bound to.
 struct Identity {
   const void* function;
   const void* bound_to;
@@ -42,12 +42,14 @@ class Table {
 
  private:
   void add(const BuiltinRow& row) {
-    if (std::string_view(row.module) == "torch" && !torch_module()) return waiting_.push_back(&row);  // imported by others, or never
+    if (std::string_view(row.module) == "torch" && !torch_module())
+      return waiting_.push_back(&row);  // imported by others, or never
     PyObject* found = PyImport_ImportModule(row.module);
     std::string_view path = row.name;
     while (found && !path.empty()) {
       const auto dot = path.find('.');
-      found = PyObject_GetAttrString(found, std::string(path.substr(0, dot)).c_str());  // held for ever, as what it is found in
+      found = PyObject_GetAttrString(
+          found, std::string(path.substr(0, dot)).c_str());  // held for ever, as what it is found in
       path = dot == path.npos ? "" : path.substr(dot + 1);
     }
     if (!found) PyErr_Clear();  // itertools.batched came with 3.12
@@ -86,11 +88,13 @@ V take_keyword(Keywords& keywords, const char* name) {
   return nullptr;
 }
 
-void expect(const char* name, const std::vector<V>& arguments, const Keywords& keywords, std::size_t least, std::size_t most) {
+void expect(const char* name, const std::vector<V>& arguments, const Keywords& keywords, std::size_t least,
+            std::size_t most) {
   if (!keywords.empty() || arguments.size() < least || arguments.size() > most) unknown_call(name, arguments);
 }
 
-V made_by(const char* module, const char* name, const std::shared_ptr<IteratorValue>& iterator, std::vector<V> arguments) {
+V made_by(const char* module, const char* name, const std::shared_ptr<IteratorValue>& iterator,
+          std::vector<V> arguments) {
   iterator->maker = imported(module, name);
   iterator->arguments = std::move(arguments);
   return iterator;

@@ -1,5 +1,5 @@
-/// Functions of C that the tracer runs on symbolic values: the rows of builtins.def and itertools.def, and what their handlers
-/// share. `find_builtin` (interpreter.h) looks in both.
+/// Functions of C that the tracer runs on symbolic values: the rows of builtins.def and itertools.def, and what their
+/// handlers share. `find_builtin` (interpreter.h) looks in both.
 #pragma once
 
 #include <span>
@@ -28,8 +28,11 @@ V builtin_dir(TraceRun& tracer, std::vector<V>& positional, Keywords& keywords);
 /// The argument given by this name, taken out; null: there is none.
 V take_keyword(Keywords& keywords, const char* name);
 /// Breaks unless there are between `least` and `most` arguments and no keywords (that are left).
-void expect(const char* name, const std::vector<V>& arguments, const Keywords& keywords, std::size_t least, std::size_t most);
-/// Lets an exit make the iterator again, as long as nothing was taken from it: `arguments` are as they were before the first `next`.
-V made_by(const char* module, const char* name, const std::shared_ptr<IteratorValue>& iterator, std::vector<V> arguments);
+void expect(const char* name, const std::vector<V>& arguments, const Keywords& keywords, std::size_t least,
+            std::size_t most);
+/// Lets an exit make the iterator again, as long as nothing was taken from it: `arguments` are as they were before the
+/// first `next`.
+V made_by(const char* module, const char* name, const std::shared_ptr<IteratorValue>& iterator,
+          std::vector<V> arguments);
 
 }  // namespace fj

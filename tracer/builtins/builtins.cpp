@@ -93,9 +93,11 @@ V builtin_super(TraceRun& t, Arguments_& a, Keywords& k) {
     PyObject* names = frame.co->co_localsplusnames;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i)
       if (text_of(PyTuple_GET_ITEM(names, i)) == "__class__")
-        if (V cell = t.local(frame, int(i)); cell && cell->kind == ValueKind::Cell) type = cell_contents(t, *as<CellValue>(cell));
+        if (V cell = t.local(frame, int(i)); cell && cell->kind == ValueKind::Cell)
+          type = cell_contents(t, *as<CellValue>(cell));
     if (frame.co->co_argcount > 0) super->self = t.local(frame, 0);
-    if (super->self && super->self->kind == ValueKind::Cell) super->self = cell_contents(t, *as<CellValue>(super->self));
+    if (super->self && super->self->kind == ValueKind::Cell)
+      super->self = cell_contents(t, *as<CellValue>(super->self));
   }
   PyObject* real = type ? t.constant_object(type) : nullptr;
   if (!real || !PyType_Check(real) || !super->self) unknown_call("super", a);
@@ -198,8 +200,8 @@ V builtin_sum(TraceRun& t, Arguments_& a, Keywords& k) {
   V start = take_keyword(k, "start");
   expect("sum", a, k, 1, 2);
   if (a.size() == 2) start = a[1];
-  // CPython adds numbers in ways of its own (floats with compensation from 3.12 on): its own sum() adds up constants. From the
-  // first other item on it is `total + item`, one after the other.
+  // CPython adds numbers in ways of its own (floats with compensation from 3.12 on): its own sum() adds up constants.
+  // From the first other item on it is `total + item`, one after the other.
   PyObject* const sum = once([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "sum"); });
   V total = start ? start : t.integer(std::int64_t(0));
   std::vector<V> plain;
@@ -209,7 +211,9 @@ V builtin_sum(TraceRun& t, Arguments_& a, Keywords& k) {
     if (!folded) unknown_call("sum", a);
     total = folded;
   };
-  auto constant = [&](const V& value) { return value->kind == ValueKind::Object && is_plain(as<ObjectValue>(value)->object.get()); };
+  auto constant = [&](const V& value) {
+    return value->kind == ValueKind::Object && is_plain(as<ObjectValue>(value)->object.get());
+  };
   if (constant(total)) fold();  // of nothing: it refuses to start with a str
   for_each(t, a[0], [&](const V& item) {
     if (!any_other && constant(item) && constant(total)) return plain.push_back(item);
@@ -264,7 +268,8 @@ V method_or_fold(TraceRun& t, Arguments_& a, Keywords& k, const char* name, cons
     argument = number_part(t, argument);
     if (argument->kind == ValueKind::SymInt) argument = t.integer(*t.constant_int(argument));
   }
-  if (V folded = on_part_of(a[0], [&] { return fold_call(t, PyDict_GetItemString(PyEval_GetBuiltins(), name), a, k); })) return folded;
+  if (V folded = on_part_of(a[0], [&] { return fold_call(t, PyDict_GetItemString(PyEval_GetBuiltins(), name), a, k); }))
+    return folded;
   unknown_call(name, a);
 }
 
@@ -290,7 +295,8 @@ V builtin_divmod(TraceRun& t, Arguments_& a, Keywords& k) {
   for (const V& operand : a)
     if (auto* array = as<ArrayValue>(operand); array && array->library == Library::Torch) unknown_call("divmod", a);
   // A TypeError would speak of //.
-  return on_part_of(a[0], [&] { return t.tuple({t.binary(NB_FLOOR_DIVIDE, a[0], a[1]), t.binary(NB_REMAINDER, a[0], a[1])}); });
+  return on_part_of(
+      a[0], [&] { return t.tuple({t.binary(NB_FLOOR_DIVIDE, a[0], a[1]), t.binary(NB_REMAINDER, a[0], a[1])}); });
 }
 
 void break_on_array(const char* name, const Arguments_& a) {
@@ -298,7 +304,8 @@ void break_on_array(const char* name, const Arguments_& a) {
     break_graph(BreakReason::ScalarFromArray, std::string(name) + "() of " + describe(a[0]));
 }
 
-/// What int() and float() are given as a number that the program computes, if it is one or an array that holds one; null: neither.
+/// What int() and float() are given as a number that the program computes, if it is one or an array that holds one;
+/// null: neither.
 V element(TraceRun& t, const Arguments_& a, const Keywords& k) {
   if (a.size() != 1 || !k.empty()) return nullptr;
   if (V scalar = t.changing_scalar(a[0])) return element(t, {scalar}, k);
@@ -310,12 +317,14 @@ V element(TraceRun& t, const Arguments_& a, const Keywords& k) {
   return t.number(*array);
 }
 
-/// int(), float(), complex() of an object whose class has a method for it, which has to give a `type`; null: it has none.
+/// int(), float(), complex() of an object whose class has a method for it, which has to give a `type`; null: it has
+/// none.
 V converted(TraceRun& t, Arguments_& a, Keywords& k, const char* method, PyTypeObject* type) {
   if (a.size() != 1 || !k.empty()) return nullptr;
   if (V own = python_method(t, a[0], method)) {
     V number = t.call(own, {}, {});
-    if (t.type_of(number) != type) break_graph(BreakReason::ErrorWhileTracing, std::string(method) + "() that gives " + describe(number));
+    if (t.type_of(number) != type)
+      break_graph(BreakReason::ErrorWhileTracing, std::string(method) + "() that gives " + describe(number));
     return number;
   }
   a[0] = number_part(t, a[0]);
@@ -384,7 +393,8 @@ V builtin_delattr(TraceRun& t, Arguments_& a, Keywords& k) {
 V builtin_dict_fromkeys(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("dict.fromkeys", a, k, 1, 2);
   auto dict = std::make_shared<DictValue>();
-  for_each(t, a[0], [&](const V& item) { dict_store(t, dict, constant_key(t, item), a.size() == 2 ? a[1] : t.none()); });
+  for_each(t, a[0],
+           [&](const V& item) { dict_store(t, dict, constant_key(t, item), a.size() == 2 ? a[1] : t.none()); });
   return dict;
 }
 
@@ -444,7 +454,8 @@ V builtin_complex(TraceRun& t, Arguments_& a, Keywords& k) {
 
 V builtin_bytes(TraceRun& t, Arguments_& a, Keywords& k) {
   for (V& argument : a)
-    if (argument->kind == ValueKind::List || argument->kind == ValueKind::Range) argument = t.tuple(t.sequence_items(argument));
+    if (argument->kind == ValueKind::List || argument->kind == ValueKind::Range)
+      argument = t.tuple(t.sequence_items(argument));
   if (V folded = fold_call(t, reinterpret_cast<PyObject*>(&PyBytes_Type), a, k)) return folded;
   unknown_call("bytes", a);
 }
@@ -493,7 +504,8 @@ V operator_count(TraceRun& t, Arguments_& a, Keywords& k) {
 
 V operator_length_hint(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("length_hint", a, k, 1, 2);
-  if (a[0]->kind != ValueKind::List && a[0]->kind != ValueKind::Tuple && a[0]->kind != ValueKind::Dict) unknown_call("length_hint", a);
+  if (a[0]->kind != ValueKind::List && a[0]->kind != ValueKind::Tuple && a[0]->kind != ValueKind::Dict)
+    unknown_call("length_hint", a);
   return length(t, a[0]);
 }
 
@@ -539,7 +551,8 @@ V make_set(TraceRun& t, Arguments_& a, Keywords& k, bool frozen) {
   result->real = Ref<>::steal(PyFrozenSet_New(set->real.get()));
   result->ordered = set->ordered;
   // Made from the elements themselves in CPython, from another set here: that may be another order.
-  Ref<> left = Ref<>::steal(PySequence_List(set->real.get())), right = Ref<>::steal(PySequence_List(result->real.get()));
+  Ref<> left = Ref<>::steal(PySequence_List(set->real.get())),
+        right = Ref<>::steal(PySequence_List(result->real.get()));
   check_proxies();
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(left.get()); ++i)
     result->ordered = result->ordered && PyList_GET_ITEM(left.get(), i) == PyList_GET_ITEM(right.get(), i);
@@ -605,7 +618,8 @@ namespace {
 bool is_pure_builtin(PyObject* callable) {
   const char* function = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
   constexpr const char* kPure[] = {"ord", "chr", "hex", "oct", "bin", "ascii"};
-  return std::any_of(std::begin(kPure), std::end(kPure), [&](const char* pure) { return !std::strcmp(pure, function); });
+  return std::any_of(std::begin(kPure), std::end(kPure),
+                     [&](const char* pure) { return !std::strcmp(pure, function); });
 }
 
 }  // namespace
@@ -626,7 +640,8 @@ bool is_pure(PyObject* callable) {
 
 
 V fold_call(TraceRun& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
-  const bool of_parts = PyCFunction_Check(callable) && PyCFunction_GET_SELF(callable) && !PyModule_Check(PyCFunction_GET_SELF(callable));
+  const bool of_parts =
+      PyCFunction_Check(callable) && PyCFunction_GET_SELF(callable) && !PyModule_Check(PyCFunction_GET_SELF(callable));
   if (!of_parts && keywords.empty())
     if (V result = result_of(tracer, callable, positional)) return result;
   auto plain = [](auto& self, PyObject* object) -> bool {
@@ -639,7 +654,8 @@ V fold_call(TraceRun& tracer, PyObject* callable, const std::vector<V>& position
   };
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
   for (std::size_t i = 0; i < positional.size(); ++i) {
-    V value = positional[i]->kind == ValueKind::SymInt ? tracer.integer(*tracer.constant_int(positional[i])) : positional[i];
+    V value =
+        positional[i]->kind == ValueKind::SymInt ? tracer.integer(*tracer.constant_int(positional[i])) : positional[i];
     PyObject* object = tracer.constant_object(value);
     if (!object || !plain(plain, object)) return nullptr;
     PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(object));
@@ -655,7 +671,8 @@ V fold_call(TraceRun& tracer, PyObject* callable, const std::vector<V>& position
   // A list or tuple is a new one in each call.
   auto made = [&](auto& self, Ref<> object) -> V {
     const bool list = PyList_CheckExact(object.get());
-    if (!list && !(PyTuple_CheckExact(object.get()) && PyTuple_GET_SIZE(object.get()))) return wrap_constant(tracer, tracer.keep(object).get());
+    if (!list && !(PyTuple_CheckExact(object.get()) && PyTuple_GET_SIZE(object.get())))
+      return wrap_constant(tracer, tracer.keep(object).get());
     std::vector<V> items;
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object.get()); ++i)
       items.push_back(self(self, Ref<>::borrow(PySequence_Fast_GET_ITEM(object.get(), i))));
@@ -672,7 +689,8 @@ V fold_reading_call(TraceRun& tracer, PyObject* callable, const std::vector<V>& 
     return object;
   };
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
-  for (std::size_t i = 0; i < positional.size(); ++i) PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(readable(positional[i]).get()));
+  for (std::size_t i = 0; i < positional.size(); ++i)
+    PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(readable(positional[i]).get()));
   Ref<> names = Ref<>::steal(PyDict_New());
   for (auto& [name, value] : keywords) PyDict_SetItemString(names.get(), name.c_str(), readable(value).get());
   Ref<> result = Ref<>::steal(PyObject_Call(callable, arguments.get(), names.get()));

@@ -1,4 +1,5 @@
-// Values, effects, and the whole segment (start at `finish`); what torch's derivatives ask of an exit is in exit_gradients.cpp.
+// Values, effects, and the whole segment (start at `finish`); what torch's derivatives ask of an exit is in
+// exit_gradients.cpp.
 #include "tracer/exits/exit_builder.h"
 
 #include <algorithm>
@@ -44,7 +45,8 @@ V hashed_by_its_class(PyObject* key) {
 /// An object of a class derived from list, dict or set.
 bool is_derived_container(const V& value) {
   auto* object = as<ObjectValue>(value);
-  return object && (PyList_Check(object->object.get()) || PyDict_Check(object->object.get()) || PyAnySet_Check(object->object.get()));
+  return object && (PyList_Check(object->object.get()) || PyDict_Check(object->object.get()) ||
+                    PyAnySet_Check(object->object.get()));
 }
 
 }  // namespace
@@ -70,7 +72,8 @@ int ExitBuilder::build(const V& value) {
   alive_.push_back(value);
   registers_[value.get()] = -1;
   ++depth_;
-  if (auto here = t_.transforms->only_here.find(value); here != t_.transforms->only_here.end()) throw CannotRebuildValue{value->born, here->second};
+  if (auto here = t_.transforms->only_here.find(value); here != t_.transforms->only_here.end())
+    throw CannotRebuildValue{value->born, here->second};
   const int target = make(value);
   --depth_;
   registers_[value.get()] = target;
@@ -86,8 +89,10 @@ int ExitBuilder::make(const V& value) {
   if (PyObject* object = as<ObjectValue>(value) ? as<ObjectValue>(value)->object.get() : nullptr)
     if (auto step = made_class_at(t_, object)) throw CannotRebuildValue{*step, describe(value)};
   if (auto* instance = as<InstanceValue>(value))
-    if (auto step = made_class_at(t_, reinterpret_cast<PyObject*>(instance->type.get()))) throw CannotRebuildValue{*step, describe(value)};
-  if (value->kind == ValueKind::Object && as<ObjectValue>(value)->object && !value->source) return constant(as<ObjectValue>(value)->object);
+    if (auto step = made_class_at(t_, reinterpret_cast<PyObject*>(instance->type.get())))
+      throw CannotRebuildValue{*step, describe(value)};
+  if (value->kind == ValueKind::Object && as<ObjectValue>(value)->object && !value->source)
+    return constant(as<ObjectValue>(value)->object);
   if (value->source && value->source->kind == SourceKind::Constant) return constant(value->source->key);
   if (value->source) return from_source(value->source);
   switch (value->kind) {
@@ -115,7 +120,8 @@ int ExitBuilder::make(const V& value) {
                                                                                     : "values";
         const int dict = build(tuple.view_of);
         RecipeStep& made = step(RecipeOp::Call, {dict});
-        made.object = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(ordered ? &PyODict_Type : &PyDict_Type), method));
+        made.object = Ref<>::steal(
+            PyObject_GetAttrString(reinterpret_cast<PyObject*>(ordered ? &PyODict_Type : &PyDict_Type), method));
         return made.target;
       }
       std::vector<int> args = all(tuple.items);
@@ -136,7 +142,8 @@ int ExitBuilder::make(const V& value) {
         return target;
       }
       const int items = step(RecipeOp::List, all(list.items)).target;
-      const int longest = constant(list.longest ? Ref<>::steal(PyLong_FromLongLong(*list.longest)) : Ref<>::borrow(Py_None));
+      const int longest =
+          constant(list.longest ? Ref<>::steal(PyLong_FromLongLong(*list.longest)) : Ref<>::borrow(Py_None));
       RecipeStep& made = step(RecipeOp::Call, {items, longest});
       made.object = list.type;
       return made.target;
@@ -147,7 +154,8 @@ int ExitBuilder::make(const V& value) {
         // Its items are set as attributes of the object.
         const int owner = build(dict.attributes_of);
         RecipeStep& made = step(RecipeOp::GetAttr, {owner});
-        made.object = Ref<>::steal(PyUnicode_InternFromString(dict.attributes_of->kind == ValueKind::Partial ? "keywords" : "__dict__"));
+        made.object = Ref<>::steal(
+            PyUnicode_InternFromString(dict.attributes_of->kind == ValueKind::Partial ? "keywords" : "__dict__"));
         return made.target;
       }
       if (contains_itself(value)) {
@@ -161,7 +169,8 @@ int ExitBuilder::make(const V& value) {
       if (!dict.type) return items;
       std::vector<int> args{items};
       if (dict.type.get() != reinterpret_cast<PyObject*>(&PyODict_Type))
-        args.insert(args.begin(), dict.default_factory ? build(dict.default_factory) : constant(Ref<>::borrow(Py_None)));
+        args.insert(args.begin(),
+                    dict.default_factory ? build(dict.default_factory) : constant(Ref<>::borrow(Py_None)));
       RecipeStep& made = step(RecipeOp::Call, args);
       made.object = dict.type;
       return made.target;
@@ -174,7 +183,8 @@ int ExitBuilder::make(const V& value) {
       if (set.ordered) {
         // Put together in its order it has to come out in its order.
         Ref<> again = Ref<>::steal(PySet_New(nullptr));
-        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) PySet_Add(again.get(), PyList_GET_ITEM(items.get(), i));
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i)
+          PySet_Add(again.get(), PyList_GET_ITEM(items.get(), i));
         Ref<> order = Ref<>::steal(PySequence_List(again.get()));
         PyErr_Clear();
         if (PyList_GET_SIZE(order.get()) != PyList_GET_SIZE(items.get())) cannot(value);
@@ -182,7 +192,8 @@ int ExitBuilder::make(const V& value) {
           if (PyList_GET_ITEM(order.get(), i) != PyList_GET_ITEM(items.get(), i)) cannot(value);
       }
       std::vector<int> args;
-      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) args.push_back(key(Ref<>::borrow(PyList_GET_ITEM(items.get(), i))));
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i)
+        args.push_back(key(Ref<>::borrow(PyList_GET_ITEM(items.get(), i))));
       return step(set.frozen ? RecipeOp::FrozenSet : RecipeOp::Set, args).target;
     }
     case ValueKind::Slice: {
@@ -191,7 +202,9 @@ int ExitBuilder::make(const V& value) {
     }
     case ValueKind::Range: {
       auto& range = *as<RangeValue>(value);
-      return step(RecipeOp::Range, all({t_.integer(range.start), t_.integer(range.stop), t_.integer(SymDim(range.step))})).target;
+      return step(RecipeOp::Range,
+                  all({t_.integer(range.start), t_.integer(range.stop), t_.integer(SymDim(range.step))}))
+          .target;
     }
     case ValueKind::Iterator: {
       auto& iterator = *as<IteratorValue>(value);
@@ -202,7 +215,8 @@ int ExitBuilder::make(const V& value) {
         // An iterator over a dict or a set, made before the effects, would see it change.
         auto* view = as<TupleValue>(argument);
         const V owner = view && view->view_of ? view->view_of : argument;
-        if (owner->source && (as<DictValue>(owner) || as<SetValue>(owner)) && t_.written_since(owner.get(), {})) cannot(value);
+        if (owner->source && (as<DictValue>(owner) || as<SetValue>(owner)) && t_.written_since(owner.get(), {}))
+          cannot(value);
       }
       std::vector<int> args = all(iterator.arguments);
       RecipeStep& made = step(RecipeOp::Call, args);
@@ -281,8 +295,9 @@ int ExitBuilder::make(const V& value) {
   }
 }
 
-/// Two stack entries that LOAD_METHOD made of a method of C code: makes what CPython has in the first, the method of the class, whose errors name
-/// that class where a bound method's name the object's; returns self, which goes into the second. Null: they are something else.
+/// Two stack entries that LOAD_METHOD made of a method of C code: makes what CPython has in the first, the method of
+/// the class, whose errors name that class where a bound method's name the object's; returns self, which goes into the
+/// second. Null: they are something else.
 V ExitBuilder::unbound_method(const V& below, const V& above) {
   for (const auto& [empty, callable] : {std::pair(below, above), std::pair(above, below)}) {
     auto* null = as<NullValue>(empty);
@@ -321,7 +336,9 @@ bool ExitBuilder::contains_itself(const V& value) {
   while (!open.empty()) {
     Value* at = open.back();
     open.pop_back();
-    auto visit = [&](const V& item) { if (item && !item->source && seen.insert(item.get()).second) open.push_back(item.get()); };
+    auto visit = [&](const V& item) {
+      if (item && !item->source && seen.insert(item.get()).second) open.push_back(item.get());
+    };
     if (auto* list = dynamic_cast<ListValue*>(at)) for (const V& item : list->items) visit(item);
     if (auto* tuple = dynamic_cast<TupleValue*>(at)) for (const V& item : tuple->items) visit(item);
     if (auto* dict = dynamic_cast<DictValue*>(at)) for (auto& [name, item] : dict->items) visit(item);
@@ -339,10 +356,12 @@ int ExitBuilder::build_instance(const V& value, InstanceValue& instance) {
     made.object = Ref<>::borrow(reinterpret_cast<PyObject*>(type));
     return made.target;
   }
-  const bool immutable = instance.contents && (instance.contents->kind == ValueKind::Object || instance.contents->kind == ValueKind::Tuple);
+  const bool immutable = instance.contents &&
+                         (instance.contents->kind == ValueKind::Object || instance.contents->kind == ValueKind::Tuple);
   std::vector<int> given;
   if (immutable) given.push_back(build(instance.contents));
-  RecipeStep& made = step(immutable ? RecipeOp::Exception : RecipeOp::Instance, given);  // both: by the builtin base's tp_new
+  RecipeStep& made =
+      step(immutable ? RecipeOp::Exception : RecipeOp::Instance, given);  // both: by the builtin base's tp_new
   made.object = Ref<>::borrow(reinterpret_cast<PyObject*>(type));
   const int target = made.target;
   registers_[value.get()] = target;
@@ -356,7 +375,8 @@ int ExitBuilder::build_instance(const V& value, InstanceValue& instance) {
       if (dict->default_factory) cannot(value);
       fill_dict(target, *dict);
     } else if (auto* set = as<SetValue>(part)) {
-      PyObject* const add = once([] { return PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PySet_Type), "add"); });
+      PyObject* const add =
+          once([] { return PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PySet_Type), "add"); });
       Ref<> list = Ref<>::steal(PySequence_List(set->real.get()));
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) {
         const int element = key(Ref<>::borrow(PyList_GET_ITEM(list.get(), i)));
@@ -389,7 +409,8 @@ int ExitBuilder::output_of(ValueId value, Library library, const Strides& stride
   made.index = std::int64_t(t_.graph().outputs.size());
   t_.graph().outputs.push_back({value, strides});
   segment_->output_library.push_back(library);
-  if (inference) segment_->inference_outputs.resize(t_.graph().outputs.size(), false), segment_->inference_outputs.back() = true;
+  if (inference)
+    segment_->inference_outputs.resize(t_.graph().outputs.size(), false), segment_->inference_outputs.back() = true;
   return made.target;
 }
 
@@ -402,7 +423,8 @@ int ExitBuilder::storage_owner(FakeStorage& storage, const std::shared_ptr<FakeS
   } else {
     owner_outputs_[&storage] = int(t_.graph().outputs.size());
     const bool freed = is_freed(t_, shared->contents);
-    target = output_of(freed ? stopped(t_, shared->contents) : shared->contents, storage.library, storage.strides, false, storage.inference);
+    target = output_of(freed ? stopped(t_, shared->contents) : shared->contents, storage.library, storage.strides,
+                       false, storage.inference);
     if (freed && !t_.inputs->requiring_gradient.empty()) {
       // It has a history, which a backward in the trace has used up.
       const int leaf = build(input_array(t_, t_.inputs->requiring_gradient.front()));
@@ -434,8 +456,8 @@ int ExitBuilder::detached_tensor(const DetachedTensor& detached, DType dtype, in
   return known->second = made.target;
 }
 
-/// Autograd refuses to record a write into this view: it is one of several that a call has returned, or made in another mode than the exit's.
-/// Of integers too: it asks this before it looks at the dtype.
+/// Autograd refuses to record a write into this view: it is one of several that a call has returned, or made in another
+/// mode than the exit's. Of integers too: it asks this before it looks at the dtype.
 bool ExitBuilder::is_marked(const ArrayValue& array) const {
   if (array.refused_since < 0 || array.storage->inference || array.detached) return false;
   const bool records = t_.modes->outside.records();
@@ -448,12 +470,14 @@ int ExitBuilder::build_array(const V& value) {
   auto& array = *as<ArrayValue>(value);
   FakeStorage& storage = *array.storage;
   if (t_.placement->on_device() && storage.device == kHost && !storage.input_array)
-    throw CannotRebuildValue{value->born, "an array of cpu made in a piece on " + device_text(*t_.placement->graph), BreakReason::SeveralDevices};
+    throw CannotRebuildValue{value->born, "an array of cpu made in a piece on " + device_text(*t_.placement->graph),
+                             BreakReason::SeveralDevices};
   // How torch remembers where a view was made is not ours to set.
   if (array.viewed_in_inference) cannot(value);
   const bool leaf = made_leaf(t_, array);
   if (!leaf && t_.requires_gradient(array)) refuse_made_history(t_, array_contents(t_, array));
-  if (array.numpy_scalar) return output_of(array_contents(t_, array), Library::Numpy, contiguous_strides(array.shape), true);
+  if (array.numpy_scalar)
+    return output_of(array_contents(t_, array), Library::Numpy, contiguous_strides(array.shape), true);
   const auto view = [&](int owner, const SymDim& offset) -> RecipeStep& {
     RecipeStep& made = step(RecipeOp::View, {owner});
     made.dtype = array.dtype;
@@ -471,7 +495,8 @@ int ExitBuilder::build_array(const V& value) {
     return target;
   }
   // What was written is in an array of ours, which to torch is no view.
-  const bool was_view = storage.made_as_view && storage.version > 0 && !storage.inference && !t_.requires_gradient(array);
+  const bool was_view =
+      storage.made_as_view && storage.version > 0 && !storage.inference && !t_.requires_gradient(array);
   bool owner = array.view.empty() && !array.is_view && !was_view;
   const bool crosses = array.library != storage.library;
   // Of the owner's library again by way of the other one: a tensor of its own, no view.
@@ -492,7 +517,8 @@ int ExitBuilder::build_array(const V& value) {
     unrecorded = array.stops_gradient && !array.detached && !crosses && !returns;
     const bool marked = !crosses && !returns && is_marked(array);
     if (unrecorded || marked) {
-      const bool foreign = std::any_of(array.view.begin(), array.view.end(), [](const ViewStep& step) { return step.op == Op::extern_call; });
+      const bool foreign = std::any_of(array.view.begin(), array.view.end(),
+                                       [](const ViewStep& step) { return step.op == Op::extern_call; });
       if (foreign && unrecorded) cannot(value);
       if (!foreign) made.view = array.view;
     }
@@ -503,13 +529,16 @@ int ExitBuilder::build_array(const V& value) {
     made.object = Ref<>::steal(PyObject_GetAttrString(made.object.get(), "detach"));
     target = made.target;
   }
-  for (int crossing = 0; crossing < (crosses ? 1 : returns ? 2 : 0); ++crossing) target = step(RecipeOp::CrossView, {target}).target;
+  for (int crossing = 0; crossing < (crosses ? 1 : returns ? 2 : 0); ++crossing)
+    target = step(RecipeOp::CrossView, {target}).target;
   // Views share a counter with their base; tensors made of NumPy's memory have each their own.
   const bool of_input = storage.input_array && array.torch_version == storage.torch_version;
   if (storage.inference && (crosses || returns) && !t_.modes->outside.inference) cannot(value);
-  if (*array.torch_version && !of_input && !storage.inference && (crosses || returns || moved_versions_.insert(array.torch_version.get()).second)) {
+  if (*array.torch_version && !of_input && !storage.inference &&
+      (crosses || returns || moved_versions_.insert(array.torch_version.get()).second)) {
     if (!crosses && !returns && array.torch_version == storage.torch_version)
-      segment_->output_versions.emplace_back(owner_outputs_.at(&storage), *array.torch_version + storage.library_version);
+      segment_->output_versions.emplace_back(owner_outputs_.at(&storage),
+                                             *array.torch_version + storage.library_version);
     else
       effect_step(RecipeOp::BumpVersion, {target}).index = *array.torch_version;
   }
@@ -582,14 +611,16 @@ void ExitBuilder::keep_apart_from_dicts(SourceRef space) {
   Ref<> now = t_.sources().fetch(space, t_.request.values);
   std::vector<SourceRef> others;
   for (const V& other : tracked())
-    if (other->source && other->kind == ValueKind::Dict && as<DictValue>(other)->real.get() != now.get()) others.push_back(other->source);
+    if (other->source && other->kind == ValueKind::Dict && as<DictValue>(other)->real.get() != now.get())
+      others.push_back(other->source);
   guard_apart(space, others);
 }
 
 /// Whether what a deque was given is in it at the exit. Anything may stand for the rest, which went again.
 bool ExitBuilder::held_in_the_end(const Value& owner, const V& argument) {
   auto* deque = dynamic_cast<const ListValue*>(&owner);
-  return !deque || argument->kind == ValueKind::Object || std::find(deque->items.begin(), deque->items.end(), argument) != deque->items.end();
+  return !deque || argument->kind == ValueKind::Object ||
+         std::find(deque->items.begin(), deque->items.end(), argument) != deque->items.end();
 }
 
 void ExitBuilder::build_effects() {
@@ -607,7 +638,10 @@ void ExitBuilder::build_effects() {
     if (!effect.arguments.empty()) values[i] = effect.arguments[0];
     const bool of_dict = effect.kind == Effect::Kind::Item && (!effect.owner || effect.owner->kind == ValueKind::Dict);
     if (!of_dict && effect.kind != Effect::Kind::Attribute && effect.kind != Effect::Kind::Cell) continue;
-    auto [known, fresh] = last.emplace(std::pair<const void*, PyObject*>{effect.owner ? effect.owner.get() : static_cast<const void*>(effect.globals.get()), effect.key.get()}, i);
+    auto [known, fresh] = last.emplace(
+        std::pair<const void*, PyObject*>{
+            effect.owner ? effect.owner.get() : static_cast<const void*>(effect.globals.get()), effect.key.get()},
+        i);
     if (fresh) continue;
     const bool stored_before = values[known->second] != nullptr;
     if (stored_before && values[i]) {
@@ -638,7 +672,8 @@ void ExitBuilder::build_effects() {
       case Effect::Kind::Call: {
         std::vector<int> arguments{owner};
         if (effect.key) arguments.push_back(key(effect.key));
-        for (const V& argument : effect.arguments) arguments.push_back(build(held_in_the_end(*effect.owner, argument) ? argument : t_.none()));
+        for (const V& argument : effect.arguments)
+          arguments.push_back(build(held_in_the_end(*effect.owner, argument) ? argument : t_.none()));
         effect_step(RecipeOp::Mutate, arguments).object = effect.method;
         break;
       }
@@ -651,7 +686,8 @@ void ExitBuilder::build_effects() {
       case Effect::Kind::Cell: effect_step(RecipeOp::SetCell, {owner, values[i] ? build(values[i]) : -1}); break;
     }
     if (effect.owner && effect.owner->source && kept_apart.insert(effect.owner.get()).second) keep_apart(effect.owner);
-    if (!effect.owner && kept_apart.insert(effect.globals.get()).second) keep_apart_from_dicts(t_.sources().constant(effect.globals.get()));
+    if (!effect.owner && kept_apart.insert(effect.globals.get()).second)
+      keep_apart_from_dicts(t_.sources().constant(effect.globals.get()));
   }
   keep_written_apart();
   for (const auto& storage : t_.inputs->written) {
@@ -672,19 +708,26 @@ void ExitBuilder::build_effects() {
 
 namespace {
 
-/// Whether what runs at the exit could look at the frame's locals. The callees that can't are listed, and what they are given
-/// must be of exact builtin or array types.
+/// Whether what runs at the exit could look at the frame's locals. The callees that can't are listed, and what they are
+/// given must be of exact builtin or array types.
 bool looks_at_frame(const Frame& frame, Exit::Kind kind) {
   if (kind == Exit::Kind::Loop) return false;
   const FjInstr& instr = frame.code->instrs[frame.pc];
-  auto entry = [&](int depth) { return int(frame.stack.size()) >= depth ? frame.stack[frame.stack.size() - std::size_t(depth)] : nullptr; };
+  auto entry = [&](int depth) {
+    return int(frame.stack.size()) >= depth ? frame.stack[frame.stack.size() - std::size_t(depth)] : nullptr;
+  };
   auto harmless = [](const V& value) {
     if (!value) return false;
     if (auto* object = as<ObjectValue>(value)) return is_plain(object->object.get());
-    return value->kind == ValueKind::Array || value->kind == ValueKind::SymInt || value->kind == ValueKind::Number || value->kind == ValueKind::Null;
+    return value->kind == ValueKind::Array || value->kind == ValueKind::SymInt || value->kind == ValueKind::Number ||
+           value->kind == ValueKind::Null;
   };
   switch (instr.opcode) {
-    case FJ_POP_JUMP_IF_FALSE: case FJ_POP_JUMP_IF_TRUE: case FJ_JUMP_IF_FALSE_OR_POP: case FJ_JUMP_IF_TRUE_OR_POP: case FJ_TO_BOOL:
+    case FJ_POP_JUMP_IF_FALSE:
+    case FJ_POP_JUMP_IF_TRUE:
+    case FJ_JUMP_IF_FALSE_OR_POP:
+    case FJ_JUMP_IF_TRUE_OR_POP:
+    case FJ_TO_BOOL:
     case FJ_UNARY_NOT: return !harmless(entry(1));
     case FJ_CALL: break;
     default: return true;
@@ -714,10 +757,12 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   for (const auto& generator : t_.generators)
     if (!may_be_abandoned(t_, *generator)) cannot(generator);
   refuse_open_modes(t_);
-  // What they are asked for is fetched first: a cache that has lost one of them ends the recipe before another has counted a hit.
+  // What they are asked for is fetched first: a cache that has lost one of them ends the recipe before another has
+  // counted a hit.
   std::vector<std::vector<int>> asked_for;
   for (const CachedCalls::Expectation& expected : t_.cached->expectations)
-    asked_for.push_back({constant(expected.arguments), constant(expected.keywords), expected.value ? build(expected.value) : constant(expected.result)});
+    asked_for.push_back({constant(expected.arguments), constant(expected.keywords),
+                         expected.value ? build(expected.value) : constant(expected.result)});
   for (std::size_t i = 0; i < asked_for.size(); ++i) {
     const CachedCalls::Expectation& expected = t_.cached->expectations[i];
     RecipeStep& asked = step(RecipeOp::Expect, asked_for[i]);
@@ -767,10 +812,14 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   // Kernels read what library calls have made.
   for (std::size_t i = 0; t_.placement->on_device() && i < t_.externs->size(); ++i)
     if ((*t_.externs)[std::int64_t(i)].device != segment_->device)
-      break_graph(BreakReason::SeveralDevices, "`" + (*t_.externs)[std::int64_t(i)].name + "` of " + device_text((*t_.externs)[std::int64_t(i)].device) + " in a piece on " + device_text(segment_->device));
-  // Derivatives have no eager meaning that could report floating-point conditions. What NumPy reports is guarded (NumpyErrState).
+      break_graph(BreakReason::SeveralDevices, "`" + (*t_.externs)[std::int64_t(i)].name + "` of " +
+                                                   device_text((*t_.externs)[std::int64_t(i)].device) +
+                                                   " in a piece on " + device_text(segment_->device));
+  // Derivatives have no eager meaning that could report floating-point conditions. What NumPy reports is guarded
+  // (NumpyErrState).
   if (t_.uses_numpy && !t_.request.follow && !t_.placement->on_device())
-    segment_->collects = t_.collected_conditions() & numpy_trapped_conditions() & (kFloatDivide | kFloatOverflow | kFloatUnderflow | kFloatInvalid);
+    segment_->collects = t_.collected_conditions() & numpy_trapped_conditions() &
+                         (kFloatDivide | kFloatOverflow | kFloatUnderflow | kFloatInvalid);
   std::vector<std::pair<SymDim, SymDim>> equal;
   for (const Guard& guard : t_.guards().all())
     if (guard.kind == GuardKind::Relation && guard.number == Py_EQ) equal.emplace_back(*guard.left, *guard.right);
@@ -786,7 +835,9 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   return std::move(segment_);
 }
 
-std::unique_ptr<Segment> build_return(TraceRun& t, const V& result) { return ExitBuilder(t).finish(t.outer, &result, Exit::Kind::Return); }
+std::unique_ptr<Segment> build_return(TraceRun& t, const V& result) {
+  return ExitBuilder(t).finish(t.outer, &result, Exit::Kind::Return);
+}
 
 std::unique_ptr<Segment> build_stop(TraceRun& t, Exit exit) {
   auto segment = ExitBuilder(t).finish(t.outer, nullptr, exit.kind);

@@ -1,9 +1,9 @@
-/// From the symbolic state at an exit to a Segment: the graph's outputs and writes, and the recipe that rebuilds every live
-/// value and replays the side effects in order.
+/// From the symbolic state at an exit to a Segment: the graph's outputs and writes, and the recipe that rebuilds every
+/// live value and replays the side effects in order.
 ///
 /// Each Value gets one register, so objects that are the same come back as the same. Making steps come first, effects
-/// after them. A Value that can't be rebuilt breaks with CannotRebuild and the step it was born at, and the trace is ended
-/// before that step instead.
+/// after them. A Value that can't be rebuilt breaks with CannotRebuild and the step it was born at, and the trace is
+/// ended before that step instead.
 #pragma once
 
 #include <map>

@@ -12,7 +12,9 @@ namespace fj {
 
 /// A view of a view that is a result too is made of that one, which is then made first.
 void ExitBuilder::order_views() {
-  auto place = [&](int target) { return std::find_if(steps_.begin(), steps_.end(), [&](const RecipeStep& step) { return step.target == target; }); };
+  auto place = [&](int target) {
+    return std::find_if(steps_.begin(), steps_.end(), [&](const RecipeStep& step) { return step.target == target; });
+  };
   std::map<const ArrayValue*, std::size_t> built;
   std::stable_sort(gradient_views_.begin(), gradient_views_.end(), [](const BuiltView& a, const BuiltView& b) {
     return std::pair(a.array->made_after, a.array->view.size()) < std::pair(b.array->made_after, b.array->view.size());
@@ -28,7 +30,8 @@ void ExitBuilder::order_views() {
     made.view.erase(made.view.begin(), made.view.begin() + std::ptrdiff_t(viewed->view.size()));
   }
   for (const BuiltView& view : gradient_views_)
-    for (auto here = place(view.target), before = place(here->args[0]); before > here && before != steps_.end(); before = place(here->args[0]))
+    for (auto here = place(view.target), before = place(here->args[0]); before > here && before != steps_.end();
+         before = place(here->args[0]))
       std::rotate(here, before, before + 1);  // `here` is now what was behind it
 }
 
@@ -44,7 +47,8 @@ std::vector<GradientView> ExitBuilder::views_to_link() const {
                                            [&](const RecipeStep& step) { return step.target == built.target; });
     GradientView view{step, input, input ? storage.input : owner_outputs_.at(&storage), built.array->made_after};
     if (auto known = numbers.find(step.args[0]); known != numbers.end()) view.viewed = known->second;
-    if (built.array->contents.valid() && built.array->contents_version == storage.version) view.value = built.array->contents;
+    if (built.array->contents.valid() && built.array->contents_version == storage.version)
+      view.value = built.array->contents;
     numbers.emplace(built.target, int(views.size()));
     views.push_back(std::move(view));
   }
@@ -55,25 +59,31 @@ std::vector<GradientView> ExitBuilder::views_to_link() const {
 void ExitBuilder::derive() {
   if (t_.inputs->requiring_gradient.empty()) return;
   // Their gradients would have to be the host's.
-  const bool of_host = t_.placement->on_device() && std::any_of(t_.inputs->requiring_gradient.begin(), t_.inputs->requiring_gradient.end(),
-                                                     [&](int input) { return t_.inputs->of_host[std::size_t(input)]; });
+  const bool of_host = t_.placement->on_device() &&
+                       std::any_of(t_.inputs->requiring_gradient.begin(), t_.inputs->requiring_gradient.end(),
+                                   [&](int input) { return t_.inputs->of_host[std::size_t(input)]; });
   const std::vector<GradientView> views = views_to_link();
   try {
-    segment_->derivative = Derivative::of(t_.graph(), t_.inputs->requiring_gradient, t_.gradients->copies, t_.gradients->also_saved, views, overwritten(t_));
+    segment_->derivative = Derivative::of(t_.graph(), t_.inputs->requiring_gradient, t_.gradients->copies,
+                                          t_.gradients->also_saved, views, overwritten(t_));
   } catch (const NoDerivative&) {
     segment_->eager_gradient = true;
   }
   if (!segment_->derivative) return;
   // torch refuses a backward then, but perhaps nobody asks for one.
-  if (auto written = t_.gradients->written_with_history.find(segment_->derivative->first_overwrite()); written != t_.gradients->written_with_history.end())
+  if (auto written = t_.gradients->written_with_history.find(segment_->derivative->first_overwrite());
+      written != t_.gradients->written_with_history.end())
     throw CannotRebuildValue{written->second, "a tensor that a derivative reads is written", BreakReason::Gradient};
   // autograd saves tensors: a float that varies is none, nor is an array of NumPy's.
   const bool saves_float = std::any_of(t_.inputs->numbers.begin(), t_.inputs->numbers.end(),
                                        [&](const auto& known) { return segment_->derivative->saves(known.second); });
-  const bool saves_numpy = std::any_of(t_.inputs->storages.begin(), t_.inputs->storages.end(), [&](const auto& storage) {
-    return storage->library == Library::Numpy && storage->contents.valid() && segment_->derivative->saves(storage->contents);
-  });
-  if (of_host || saves_float || saves_numpy || segment_->derivative->reads_written() || !segment_->derivative->is_exact()) {
+  const bool saves_numpy =
+      std::any_of(t_.inputs->storages.begin(), t_.inputs->storages.end(), [&](const auto& storage) {
+        return storage->library == Library::Numpy && storage->contents.valid() &&
+               segment_->derivative->saves(storage->contents);
+      });
+  if (of_host || saves_float || saves_numpy || segment_->derivative->reads_written() ||
+      !segment_->derivative->is_exact()) {
     segment_->derivative = nullptr;
     segment_->eager_gradient = true;
     return;

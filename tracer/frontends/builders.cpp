@@ -20,14 +20,22 @@ void unsupported(const std::string& what) { break_graph(BreakReason::Unsupported
 
 namespace {
 
-/// Where the last bit of a single number may decide the whole number that it becomes. Of arrays too much would be the library's.
+/// Where the last bit of a single number may decide the whole number that it becomes. Of arrays too much would be the
+/// library's.
 void ask_whole_part(Tracer& tracer, Op op, std::span<const ValueId> operands) {
   switch (op) {
-    case Op::floor: case Op::ceil: case Op::round: case Op::trunc: case Op::floor_div: case Op::mod: case Op::fmod: break;
+    case Op::floor:
+    case Op::ceil:
+    case Op::round:
+    case Op::trunc:
+    case Op::floor_div:
+    case Op::mod:
+    case Op::fmod: break;
     default: return;
   }
   for (ValueId operand : operands)
-    if (const Type& type = tracer.graph().type(operand); type.shape.empty() && is_float(type.dtype)) tracer.round_as_library(operand);
+    if (const Type& type = tracer.graph().type(operand); type.shape.empty() && is_float(type.dtype))
+      tracer.round_as_library(operand);
 }
 
 }  // namespace
@@ -72,7 +80,9 @@ ValueId constant(Tracer& tracer, DType dtype, Scalar value) {
   return emit(tracer, Op::constant, {}, std::move(attrs));
 }
 ValueId constant(Tracer& tracer, DType dtype, double value) { return constant(tracer, dtype, scalar_of(dtype, value)); }
-ValueId constant(Tracer& tracer, DType dtype, std::int64_t value) { return constant(tracer, dtype, scalar_of(dtype, value)); }
+ValueId constant(Tracer& tracer, DType dtype, std::int64_t value) {
+  return constant(tracer, dtype, scalar_of(dtype, value));
+}
 
 ValueId size_value(Tracer& tracer, const SymDim& size, DType dtype) {
   if (auto known = size.constant()) return constant(tracer, dtype, *known);
@@ -99,7 +109,8 @@ ValueId same_again(Tracer& tracer, ValueId x) {
 ValueId cast(Tracer& tracer, ValueId x, DType to) {
   if (dtype_of(tracer, x) == to) return x;
   // What an optimiser makes of such a constant is no promise of the machine's.
-  if (is_out_of_range(tracer.graph(), x, to)) unsupported("a constant that " + std::string(name(to)) + " does not hold");
+  if (is_out_of_range(tracer.graph(), x, to))
+    unsupported("a constant that " + std::string(name(to)) + " does not hold");
   const Type type = type_of(tracer, x);
   if (type.shape.empty() && is_float(type.dtype) && is_integer(to)) tracer.round_as_library(x);
   Attrs attrs;
@@ -155,7 +166,8 @@ ValueId transpose(Tracer& tracer, ValueId x, const Axes& permutation) {
   return emit(tracer, Op::transpose, {x}, std::move(attrs));
 }
 
-ValueId slice(Tracer& tracer, ValueId x, std::int64_t axis, const SymDim& start, const SymDim& size, std::int64_t step) {
+ValueId slice(Tracer& tracer, ValueId x, std::int64_t axis, const SymDim& start, const SymDim& size,
+              std::int64_t step) {
   Dims shape = shape_of(tracer, x);
   if (start == SymDim(0) && step == 1 && size == shape[axis]) return x;
   Dims starts(shape.size(), 0);
@@ -224,12 +236,14 @@ ValueId matmul(Tracer& tracer, ValueId a, ValueId b) {
   if (tracer.device() != kHost) unsupported("a product of tensors of " + device_text(tracer.device()));
   // torch makes a matrix of a vector that is multiplied by one matrix from the right.
   const bool of_matrix = vector_left && !vector_right && right.size() == 2;
-  ValueId product = emit(tracer, Op::matmul, {prepare(a, left, vector_left && !of_matrix), prepare(b, right, vector_right)});
+  ValueId product =
+      emit(tracer, Op::matmul, {prepare(a, left, vector_left && !of_matrix), prepare(b, right, vector_right)});
   Dims shape = batch;
   if (!vector_left) shape.push_back(left[left.size() - 2]);
   if (!vector_right) shape.push_back(right.back());
   product = reshape(tracer, product, shape);
-  if (vector_left && vector_right && is_float(dtype_of(tracer, product))) tracer.composite(CompositeRule::Dot, {a, b}, product);
+  if (vector_left && vector_right && is_float(dtype_of(tracer, product)))
+    tracer.composite(CompositeRule::Dot, {a, b}, product);
   return product;
 }
 
@@ -331,7 +345,8 @@ SymDim floor_divide(Tracer& tracer, const SymDim& a, const SymDim& b) {
   Graph& graph = tracer.graph();
   for (std::uint32_t i = 0; i < graph.symbols.size(); ++i) {
     const auto& definition = graph.symbols[i].definition;
-    if (definition && !definition->remainder && definition->dividend == a && definition->divisor == b) return SymbolId{i};
+    if (definition && !definition->remainder && definition->dividend == a && definition->divisor == b)
+      return SymbolId{i};
   }
   const std::vector<std::int64_t> hints = symbol_hints(graph.symbols);
   const std::int64_t x = a.evaluate(hints), y = b.evaluate(hints);
@@ -366,7 +381,8 @@ Axes all_axes(int rank) {
 
 bool is_sequence(const V& value) {
   if (value->kind == ValueKind::Tuple || value->kind == ValueKind::List) return true;
-  if (auto* object = as<ObjectValue>(value)) return PyTuple_Check(object->object.get()) || PyList_Check(object->object.get());
+  if (auto* object = as<ObjectValue>(value))
+    return PyTuple_Check(object->object.get()) || PyList_Check(object->object.get());
   return false;
 }
 
@@ -422,7 +438,8 @@ SymDim dim_argument(Tracer& tracer, const V& value) {
 
 std::int64_t int_argument(Tracer& tracer, const V& value) {
   // A bool is an index to Python; the libraries mostly refuse it.
-  if (auto* object = as<ObjectValue>(value); object && PyBool_Check(object->object.get())) unsupported("a bool where an int is taken");
+  if (auto* object = as<ObjectValue>(value); object && PyBool_Check(object->object.get()))
+    unsupported("a bool where an int is taken");
   if (auto known = tracer.constant_int(value)) return *known;
   if (V index = tracer.scalar_index(value)) return int_argument(tracer, index);
   if (PyObject* object = tracer.constant_object(value); object && PyIndex_Check(object)) {

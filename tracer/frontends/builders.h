@@ -1,9 +1,9 @@
 /// Array semantics shared by the libraries: the vocabulary in which rows of numpy.def and torch.def are written.
 ///
-/// Two levels. Functions on `ValueId` add graph nodes and know nothing of memory. Functions on `Array` make fake arrays:
-/// views of a storage, or new arrays whose strides are what the library's own allocation rule gives.
-/// Sizes are SymDim; a question about them that constants can't answer is put to Tracer::decide, which guards the answer.
-/// What the library would refuse (shapes that do not broadcast, an axis out of range) breaks with ErrorWhileTracing.
+/// Two levels. Functions on `ValueId` add graph nodes and know nothing of memory. Functions on `Array` make fake
+/// arrays: views of a storage, or new arrays whose strides are what the library's own allocation rule gives. Sizes are
+/// SymDim; a question about them that constants can't answer is put to Tracer::decide, which guards the answer. What
+/// the library would refuse (shapes that do not broadcast, an axis out of range) breaks with ErrorWhileTracing.
 #pragma once
 
 #include <memory>
@@ -52,7 +52,8 @@ ValueId pointwise(Tracer& tracer, Op op, std::vector<ValueId> operands);
 ValueId reshape(Tracer& tracer, ValueId x, const Dims& shape);
 ValueId transpose(Tracer& tracer, ValueId x, const Axes& permutation);
 /// result index i reads start + i*step along axis.
-ValueId slice(Tracer& tracer, ValueId x, std::int64_t axis, const SymDim& start, const SymDim& size, std::int64_t step = 1);
+ValueId slice(Tracer& tracer, ValueId x, std::int64_t axis, const SymDim& start, const SymDim& size,
+              std::int64_t step = 1);
 ValueId flip(Tracer& tracer, ValueId x, const Axes& axes);
 ValueId expand_axis(Tracer& tracer, ValueId x, std::int64_t axis);  // inserts a size-1 axis
 /// `op` is a reduce_* row; axes as from `axes_argument`. Empty axes: x itself. keepdims leaves size-1 axes.
@@ -98,16 +99,18 @@ Strides row_major(const Dims& shape);
 Strides column_major(const Dims& shape);
 bool is_contiguous(Tracer& tracer, const Dims& shape, const Strides& strides);
 bool is_column_major(Tracer& tracer, const Dims& shape, const Strides& strides);
-/// The strides of a tensor of four or five axes whose second one is the innermost, and whether these are (but along axes of one element).
+/// The strides of a tensor of four or five axes whose second one is the innermost, and whether these are (but along
+/// axes of one element).
 Strides channels_last(const Dims& shape);
 bool is_channels_last(Tracer& tracer, const Dims& shape, const Strides& strides);
-/// torch's is_non_overlapping_and_dense: the strides of a permuted contiguous tensor, but for axes of at most one element.
+/// torch's is_non_overlapping_and_dense: the strides of a permuted contiguous tensor, but for axes of at most one
+/// element.
 bool is_dense(Tracer& tracer, const Dims& shape, const Strides& strides);
 /// torch's integers that came late: its promotion has no rule for them.
 inline bool is_late_unsigned(DType dtype) { return is_unsigned_integer(dtype) && dtype != DType::U8; }
 
-/// The strides where a program reads them as numbers. Where there are no elements the libraries have rules of their own, which expressions in the
-/// sizes don't follow: the array is then Python's to make.
+/// The strides where a program reads them as numbers. Where there are no elements the libraries have rules of their
+/// own, which expressions in the sizes don't follow: the array is then Python's to make.
 const Strides& exact_strides(Tracer& tracer, const ArrayValue& array);
 /// The strides of a new array holding a pointwise result: NumPy's nditer in 'K' order, torch's TensorIterator.
 Strides elementwise_strides(Tracer& tracer, Library library, const Dims& shape, std::span<const Layout> operands);
@@ -115,7 +118,8 @@ Strides elementwise_strides(Tracer& tracer, Library library, const Dims& shape, 
 Strides numpy_concatenate_strides(Tracer& tracer, const Dims& shape, std::span<const Layout> parts);
 /// A NumPy reduction's result: axes in the input's order, reduced ones of size 1; then dropped unless keepdims.
 Strides numpy_reduction_strides(Tracer& tracer, const Layout& input, const Axes& axes, bool keepdims);
-/// NumPy's PyArray_CreateSortedStridePerm: a dense layout with the axes in the order of the operand's strides, those of size 1 too.
+/// NumPy's PyArray_CreateSortedStridePerm: a dense layout with the axes in the order of the operand's strides, those of
+/// size 1 too.
 Strides numpy_sorted_strides(Tracer& tracer, const Layout& operand);
 /// order='K' copies: like elementwise of one operand.
 Strides like_strides(Tracer& tracer, Library library, const Layout& operand);
@@ -127,12 +131,14 @@ Array elementwise_result(Tracer& tracer, Library library, ValueId value, std::sp
 /// NumPy: a rank-0 result as its scalar object.
 V numpy_result(Tracer& tracer, Array array);
 
-/// tolist(): nested lists of numbers that the program computes, of a few elements whose number never changed; else a break.
+/// tolist(): nested lists of numbers that the program computes, of a few elements whose number never changed; else a
+/// break.
 V elements_as_numbers(Tracer& tracer, const Arguments& arguments, const char* refusal);
 
 // Views: same storage, one ViewStep more. The result's offset counts from the storage owner's element 0.
 Array view_transpose(Tracer& tracer, const Array& x, const Axes& permutation);
-Array view_slice(Tracer& tracer, const Array& x, std::int64_t axis, const SymDim& start, const SymDim& size, std::int64_t step);
+Array view_slice(Tracer& tracer, const Array& x, std::int64_t axis, const SymDim& start, const SymDim& size,
+                 std::int64_t step);
 /// Same elements in another shape, if strides allow; null if a copy is needed.
 /// `as_it_is`: of the shape that it has; else NumPy gives axes of one element row-major strides.
 Array view_reshape(Tracer& tracer, const Array& x, const Dims& shape, bool as_it_is = true);

@@ -48,13 +48,15 @@ ValueId gelu(Tracer& tracer, ValueId input, bool tanh_approximation) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
     if (!tanh_approximation) {
       ValueId error = emit(tracer, Op::erf, {with_constant(tracer, Op::mul, x, M_SQRT1_2)});
-      ValueId result = emit(tracer, Op::mul, {with_constant(tracer, Op::mul, x, 0.5), with_constant(tracer, Op::add, error, 1)});
+      ValueId result =
+          emit(tracer, Op::mul, {with_constant(tracer, Op::mul, x, 0.5), with_constant(tracer, Op::add, error, 1)});
       return composite(tracer, CompositeRule::Gelu, {x}, result);
     }
     ValueId cube = emit(tracer, Op::mul, {emit(tracer, Op::mul, {x, x}), x});
     ValueId inner = emit(tracer, Op::add, {x, with_constant(tracer, Op::mul, cube, 0.044715)});
     ValueId bent = emit(tracer, Op::tanh, {with_constant(tracer, Op::mul, inner, M_SQRT2 * M_2_SQRTPI * 0.5)});
-    ValueId result = emit(tracer, Op::mul, {with_constant(tracer, Op::mul, x, 0.5), with_constant(tracer, Op::add, bent, 1)});
+    ValueId result =
+        emit(tracer, Op::mul, {with_constant(tracer, Op::mul, x, 0.5), with_constant(tracer, Op::add, bent, 1)});
     return composite(tracer, CompositeRule::GeluTanh, {x}, result);
   });
 }
@@ -72,8 +74,10 @@ ValueId elu(Tracer& tracer, ValueId input, double alpha, double scale, double in
   return in_compute_dtype(tracer, input, [&](ValueId x) {
     ValueId below = emit(tracer, Op::expm1, {input_scale == 1 ? x : with_constant(tracer, Op::mul, x, input_scale)});
     below = with_constant(tracer, Op::mul, below, alpha * scale);
-    ValueId result = emit(tracer, Op::where, {with_constant(tracer, Op::lt, x, 0), below, with_constant(tracer, Op::mul, x, scale)});
-    return composite(tracer, CompositeRule::Elu, {x}, result, {{"alpha", alpha}, {"scale", scale}, {"input_scale", input_scale}});
+    ValueId result =
+        emit(tracer, Op::where, {with_constant(tracer, Op::lt, x, 0), below, with_constant(tracer, Op::mul, x, scale)});
+    return composite(tracer, CompositeRule::Elu, {x}, result,
+                     {{"alpha", alpha}, {"scale", scale}, {"input_scale", input_scale}});
   });
 }
 
@@ -103,14 +107,17 @@ ValueId hard_swish(Tracer& tracer, ValueId input) {
 
 ValueId log_sigmoid(Tracer& tracer, ValueId input) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
-    ValueId tail = emit(tracer, Op::log1p, {emit(tracer, Op::exp, {emit(tracer, Op::neg, {emit(tracer, Op::abs, {x})})})});
-    return composite(tracer, CompositeRule::LogSigmoid, {x}, emit(tracer, Op::sub, {with_constant(tracer, Op::minimum, x, 0), tail}));
+    ValueId tail =
+        emit(tracer, Op::log1p, {emit(tracer, Op::exp, {emit(tracer, Op::neg, {emit(tracer, Op::abs, {x})})})});
+    return composite(tracer, CompositeRule::LogSigmoid, {x},
+                     emit(tracer, Op::sub, {with_constant(tracer, Op::minimum, x, 0), tail}));
   });
 }
 
 ValueId leaky_relu(Tracer& tracer, ValueId input, double slope) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
-    const ValueId bent = emit(tracer, Op::where, {with_constant(tracer, Op::gt, x, 0), x, with_constant(tracer, Op::mul, x, slope)});
+    const ValueId bent =
+        emit(tracer, Op::where, {with_constant(tracer, Op::gt, x, 0), x, with_constant(tracer, Op::mul, x, slope)});
     return composite(tracer, CompositeRule::LeakyRelu, {x}, bent, {{"slope", slope}});
   });
 }
@@ -133,7 +140,8 @@ ValueId mean(Tracer& tracer, ValueId input, const Axes& axes, bool keepdims) {
     ValueId count = count_value(tracer, shape_of(tracer, x), axes, dtype);
     const std::size_t before = tracer.graph().nodes.size();
     const ValueId total = reduce(tracer, Op::reduce_sum, x, axes, keepdims);
-    for (std::size_t n = before; n < tracer.graph().nodes.size(); ++n) tracer.note_inner(tracer.graph().nodes[n].results[0]);
+    for (std::size_t n = before; n < tracer.graph().nodes.size(); ++n)
+      tracer.note_inner(tracer.graph().nodes[n].results[0]);
     return pointwise(tracer, Op::div, {total, count});
   });
 }
@@ -178,7 +186,8 @@ ValueId logsumexp(Tracer& tracer, ValueId input, const Axes& axes, bool keepdims
     // An infinite maximum is not subtracted: inf - inf would be NaN.
     ValueId infinite = emit(tracer, Op::is_inf, {largest});
     ValueId shift = emit(tracer, Op::where, {infinite, constant_like(tracer, largest, 0), largest});
-    ValueId total = reduce(tracer, Op::reduce_sum, emit(tracer, Op::exp, {pointwise(tracer, Op::sub, {x, shift})}), axes, keepdims);
+    ValueId total =
+        reduce(tracer, Op::reduce_sum, emit(tracer, Op::exp, {pointwise(tracer, Op::sub, {x, shift})}), axes, keepdims);
     ValueId logarithm = emit(tracer, Op::log, {total});
     ValueId result = emit(tracer, Op::add, {logarithm, reshape(tracer, shift, shape_of(tracer, logarithm))});
     return composite(tracer, CompositeRule::Logsumexp, {x}, result, {{"axes", axes}});
@@ -225,8 +234,11 @@ ValueId layer_norm(Tracer& tracer, ValueId input, int normalized_rank, ValueId w
 ValueId rms_norm(Tracer& tracer, ValueId input, int normalized_rank, ValueId weight, double epsilon) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
     const Axes axes = last_axes(tracer, x, normalized_rank);
-    ValueId power = mean(tracer, composite(tracer, CompositeRule::Power, {x}, emit(tracer, Op::mul, {x, x}), {{"exponent", 2.0}}), axes, true);
-    ValueId result = pointwise(tracer, Op::mul, {x, emit(tracer, Op::rsqrt, {with_constant(tracer, Op::add, power, epsilon)})});
+    ValueId power =
+        mean(tracer, composite(tracer, CompositeRule::Power, {x}, emit(tracer, Op::mul, {x, x}), {{"exponent", 2.0}}),
+             axes, true);
+    ValueId result =
+        pointwise(tracer, Op::mul, {x, emit(tracer, Op::rsqrt, {with_constant(tracer, Op::add, power, epsilon)})});
     if (weight.valid()) result = pointwise(tracer, Op::mul, {result, cast(tracer, weight, dtype_of(tracer, x))});
     return result;
   });

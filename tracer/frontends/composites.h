@@ -20,7 +20,8 @@ ValueId constant_with(Tracer& tracer, Op op, double value, ValueId x);
 ValueId composite(Tracer& tracer, CompositeRule rule, std::vector<ValueId> operands, ValueId result,
                   std::vector<std::pair<std::string, Attr>> attrs = {}, std::vector<ValueId> kept = {});
 
-/// x in a function whose derivative does not read it, but depends on it to torch: its own derivative is zeros, not none.
+/// x in a function whose derivative does not read it, but depends on it to torch: its own derivative is zeros, not
+/// none.
 ValueId itself(Tracer& tracer, ValueId x);
 
 ValueId sigmoid(Tracer& tracer, ValueId x);

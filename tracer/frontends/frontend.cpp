@@ -64,7 +64,8 @@ struct Registry {
         PyErr_Clear();
         continue;
       }
-      if (std::string bound = bound_name(object.get()); !bound.empty()) by_bound_name.emplace(std::move(bound), Row{row.handler, library});
+      if (std::string bound = bound_name(object.get()); !bound.empty())
+        by_bound_name.emplace(std::move(bound), Row{row.handler, library});
       else by_object.emplace(object.get(), Row{row.handler, library});
       alive.push_back(std::move(object));
     }
@@ -149,7 +150,8 @@ void require_no_gradient(Tracer& tracer, std::size_t first) {
     // Nor does a library call need a rule: it comes with its own.
     if (row(graph.nodes[i].op).lowering == Lowering::IndexMap || graph.nodes[i].op == Op::extern_call) continue;
     for (ValueId result : graph.nodes[i].results)
-      if (tracer.requires_gradient(result)) break_graph(BreakReason::Gradient, "a torch function whose derivative is left to torch");
+      if (tracer.requires_gradient(result))
+        break_graph(BreakReason::Gradient, "a torch function whose derivative is left to torch");
   }
 }
 
@@ -165,16 +167,19 @@ V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments, PyObj
   if (!torch_gradient_known(handler)) require_no_gradient(tracer, first);
   torch_note_saved(tracer, handler, arguments, result);
   if (callable && !arguments.positional.empty())
-    torch_note_views(tracer, arguments.positional[0], callable, {arguments.positional.begin() + 1, arguments.positional.end()}, arguments.keywords, result);
+    torch_note_views(tracer, arguments.positional[0], callable,
+                     {arguments.positional.begin() + 1, arguments.positional.end()}, arguments.keywords, result);
   return result;
 }
 
 ExternUse extern_use(PyObject* callable) { return torch_module() ? torch_extern_use(callable) : ExternUse::No; }
 
 bool goes_on_without_row(PyObject* callable) {
-  if (!std::strcmp(Py_TYPE(callable)->tp_name, "numpy._ArrayFunctionDispatcher")) return true;  // NumPy's own Python code
+  if (!std::strcmp(Py_TYPE(callable)->tp_name, "numpy._ArrayFunctionDispatcher"))
+    return true;  // NumPy's own Python code
   if (find_numpy_call(callable)) return true;
-  if (PyObject* torch = torch_module(); !torch || (!PyCFunction_Check(callable) && !PyFunction_Check(callable) && Py_TYPE(callable) != &PyMethodDescr_Type))
+  if (PyObject* torch = torch_module(); !torch || (!PyCFunction_Check(callable) && !PyFunction_Check(callable) &&
+                                                   Py_TYPE(callable) != &PyMethodDescr_Type))
     return false;
   if (extern_use(callable) != ExternUse::No) return true;
   if (Py_TYPE(callable) == &PyMethodDescr_Type) return true;  // leads to array_method
@@ -195,7 +200,9 @@ V with_syntax_fallback(Tracer& tracer, const char* name, const std::vector<V>& o
     return row();
   } catch (const BreakGraph& refused) {
     if (tracer.written_since(before)) throw;
-    if ((refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::Gradient) || name == nullptr) throw;
+    if ((refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::Gradient) ||
+        name == nullptr)
+      throw;
     try {
       return torch_syntax(tracer, name, operands);
     } catch (const BreakGraph& again) {
@@ -206,9 +213,10 @@ V with_syntax_fallback(Tracer& tracer, const char* name, const std::vector<V>& o
 }
 
 /// By NB_ADD... NB_INPLACE_XOR.
-constexpr const char* kBinaryNames[] = {"add", "and_", "floordiv", "lshift", "matmul", "mul", "mod", "or_", "pow", "rshift", "sub",
-                                        "truediv", "xor", "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imul", "imod", "ior",
-                                        "ipow", "irshift", "isub", "itruediv", "ixor"};
+constexpr const char* kBinaryNames[] = {"add",  "and_",      "floordiv", "lshift",   "matmul",  "mul",  "mod",
+                                        "or_",  "pow",       "rshift",   "sub",      "truediv", "xor",  "iadd",
+                                        "iand", "ifloordiv", "ilshift",  "imatmul",  "imul",    "imod", "ior",
+                                        "ipow", "irshift",   "isub",     "itruediv", "ixor"};
 /// By Py_LT... Py_GE.
 constexpr const char* kCompareNames[] = {"lt", "le", "eq", "ne", "gt", "ge"};
 
@@ -227,21 +235,26 @@ V array_compare(Tracer& tracer, int comparison, const V& a, const V& b) {
     const DeviceScope scope(tracer, {a, b});
     return numpy_compare(tracer, comparison, a, b);
   }
-  return with_syntax_fallback(tracer, kCompareNames[comparison], {a, b}, [&] { return torch_compare(tracer, comparison, a, b); });
+  return with_syntax_fallback(tracer, kCompareNames[comparison], {a, b},
+                              [&] { return torch_compare(tracer, comparison, a, b); });
 }
 
 V array_unary(Tracer& tracer, int opcode, const V& a) {
   Array array = require_array(a);
   const DeviceScope scope(tracer, {a});
   if (!is_torch(a)) return numpy_unary(tracer, opcode, array);
-  const char* name = opcode == FJ_UNARY_NEGATIVE ? "neg" : opcode == FJ_UNARY_POSITIVE ? "pos" : opcode == FJ_UNARY_INVERT ? "invert" : nullptr;
+  const char* name = opcode == FJ_UNARY_NEGATIVE   ? "neg"
+                     : opcode == FJ_UNARY_POSITIVE ? "pos"
+                     : opcode == FJ_UNARY_INVERT   ? "invert"
+                                                   : nullptr;
   return with_syntax_fallback(tracer, name, {a}, [&] { return torch_unary(tracer, opcode, array); });
 }
 
 V array_get_item(Tracer& tracer, const V& array, const V& key) {
   const DeviceScope scope(tracer, {array, key});
   if (!is_torch(array)) return numpy_get_item(tracer, require_array(array), key);
-  V result = with_syntax_fallback(tracer, "getitem", {array, key}, [&] { return torch_get_item(tracer, require_array(array), key); });
+  V result = with_syntax_fallback(tracer, "getitem", {array, key},
+                                  [&] { return torch_get_item(tracer, require_array(array), key); });
   PyObject* const function = once([] { return imported("operator", "getitem").release(); });
   torch_note_views(tracer, array, function, {key}, {}, result);
   return result;
@@ -277,7 +290,8 @@ V array_attribute(Tracer& tracer, const V& value, std::string_view name) {
     PyErr_Clear();
     method = member && (PyCallable_Check(member) || Py_TYPE(member) == &PyMethodDescr_Type);
   }
-  if (!method && torch && (name == "mH" || name == "H" || name == "real" || name == "imag" || name == "T" || name == "mT"))
+  if (!method && torch &&
+      (name == "mH" || name == "H" || name == "real" || name == "imag" || name == "T" || name == "mT"))
     return torch_builtin(tracer, "getattr", {value, tracer.string(name)});
   if (!method) unsupported("the attribute " + std::string(name) + " of an array");
   auto bound = std::make_shared<BuiltinValue>();
@@ -289,10 +303,12 @@ V array_attribute(Tracer& tracer, const V& value, std::string_view name) {
 namespace {
 
 /// What they give is decided by the whole part.
-constexpr std::string_view kRoundingMethods[] = {"__int__", "__floor__", "__ceil__", "__trunc__", "__round__", "is_integer", "__divmod__", "__rdivmod__"};
+constexpr std::string_view kRoundingMethods[] = {"__int__",   "__floor__",  "__ceil__",   "__trunc__",
+                                                 "__round__", "is_integer", "__divmod__", "__rdivmod__"};
 
 /// The method as a call of the graph. Throws `refused` if it can't be one.
-V numpy_method_fallback(Tracer& tracer, const std::string& name, const Arguments& with_self, const BreakGraph& refused) {
+V numpy_method_fallback(Tracer& tracer, const std::string& name, const Arguments& with_self,
+                        const BreakGraph& refused) {
   PyObject* method = ndarray_method(name.c_str());
   if (refused.reason != BreakReason::UnsupportedOperation || !method || !find_numpy_call(method)) throw refused;
   try {
@@ -319,7 +335,8 @@ V array_method(Tracer& tracer, const V& value, std::string_view name, const Argu
   if (!is_torch(value)) {
     const Tracer::Mark before = tracer.mark();
     try {
-      if (std::find(std::begin(kRoundingMethods), std::end(kRoundingMethods), name) != std::end(kRoundingMethods)) tracer.round_as_library(value);
+      if (std::find(std::begin(kRoundingMethods), std::end(kRoundingMethods), name) != std::end(kRoundingMethods))
+        tracer.round_as_library(value);
       if (found == methods.end()) unsupported("the method numpy.ndarray." + std::string(name));
       if (PyObject* method = ndarray_method(std::string(name).c_str()))
         ask_library(tracer, Library::Numpy, found->second, method, with_self);
@@ -376,7 +393,8 @@ std::vector<V> array_iterate(Tracer& tracer, const V& value) {
   const std::int64_t count = rows_to_unroll(tracer, value);
   std::vector<V> rows;
   for (std::int64_t i = 0; i < count; ++i)
-    rows.push_back(is_torch(value) ? torch_get_item(tracer, array, tracer.integer(i)) : array_get_item(tracer, value, tracer.integer(i)));
+    rows.push_back(is_torch(value) ? torch_get_item(tracer, array, tracer.integer(i))
+                                   : array_get_item(tracer, value, tracer.integer(i)));
   if (is_torch(value)) torch_note_views(tracer, value, tensor_method("unbind"), {}, {}, tracer.tuple(rows));
   return rows;
 }

@@ -26,7 +26,8 @@ using Handler = V (*)(Tracer& tracer, const Arguments& arguments);
 
 /// The handler for a real callable (np.add, torch.sum, a method descriptor, F.gelu ...), or null. By identity.
 Handler find_handler(PyObject* callable);
-/// Callables of an array library that have no row, or whose row does not cover the arguments: may they run as extern nodes?
+/// Callables of an array library that have no row, or whose row does not cover the arguments: may they run as extern
+/// nodes?
 enum class ExternUse : std::uint8_t { No, WithArray, Always };
 ExternUse extern_use(PyObject* callable);
 /// Its name in torch's schema registry, without "aten::"; "" if it is none of torch's operators.
@@ -34,11 +35,13 @@ std::string torch_operator_name(PyObject* callable);
 /// True if what a row does not cover (BreakReason::UnsupportedOperation) is to be tried as if there were no row.
 bool goes_on_without_row(PyObject* callable);
 
-/// Runs a handler. Where a gradient would flow through what it has added, its derivative must be known to be the library's:
-/// gradients.def lists the handlers of which that is so; else the graph breaks there. `callable`: what was called, if it is an object.
+/// Runs a handler. Where a gradient would flow through what it has added, its derivative must be known to be the
+/// library's: gradients.def lists the handlers of which that is so; else the graph breaks there. `callable`: what was
+/// called, if it is an object.
 V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments, PyObject* callable = nullptr);
 
-/// One call that a row answers, not for another row. It throws UnsupportedOperation if this one is to be the library's (whole_parts.cpp).
+/// One call that a row answers, not for another row. It throws UnsupportedOperation if this one is to be the library's
+/// (whole_parts.cpp).
 class LibraryChoice {
  public:
   explicit LibraryChoice(Tracer& tracer);
@@ -50,8 +53,8 @@ class LibraryChoice {
   const std::size_t first_;
 };
 
-/// Nodes from `first` on must not lie between a tensor that requires a gradient and a result. Index maps are linear: their
-/// derivative is what it is. What writes asks this before.
+/// Nodes from `first` on must not lie between a tensor that requires a gradient and a result. Index maps are linear:
+/// their derivative is what it is. What writes asks this before.
 void require_no_gradient(Tracer& tracer, std::size_t first);
 
 /// Operators and attributes of arrays, by the libraries' own dispatch rules.

@@ -20,7 +20,9 @@ Array array_key(Tracer& tracer, Library library, const V& item) {
   if (range && range->step == 1 && tracer.decide(range->stop, Py_GT, range->start)) {
     const Dims shape{range->stop - range->start};
     const ValueId start = broadcast_to(tracer, size_value(tracer, range->start, DType::I64), shape);
-    return tracer.new_array(library, emit(tracer, Op::add, {arange(tracer, DType::I64, Scalar(std::int64_t(0)), Scalar(std::int64_t(1)), shape[0]), start}));
+    return tracer.new_array(
+        library, emit(tracer, Op::add,
+                      {arange(tracer, DType::I64, Scalar(std::int64_t(0)), Scalar(std::int64_t(1)), shape[0]), start}));
   }
   auto* tuple = as<TupleValue>(item);
   if (!range && item->kind != ValueKind::List && (!tuple || tuple->type || tuple->view_of)) return nullptr;
@@ -44,7 +46,8 @@ Index::Item parse_item(Tracer& tracer, Library library, const V& item) {
     return result;
   }
   if (Array array = array_key(tracer, library, item)) {
-    // To NumPy a tensor of one element is an integer (it has __index__), and whatever has no elements and is no array of its own, as [], is of integers.
+    // To NumPy a tensor of one element is an integer (it has __index__), and whatever has no elements and is no array
+    // of its own, as [], is of integers.
     if (library == Library::Numpy && array->library == Library::Torch && tracer.decide(product(array->shape), Py_LE, 1))
       unsupported("indexing a NumPy array by a tensor of no or one element");
     if (array->dtype == DType::Bool) {
@@ -101,7 +104,8 @@ SymDim wrap_index(Tracer& tracer, const SymDim& index, const SymDim& size) {
 }
 
 bool full_slice(Tracer& tracer, const Index::Item& item) {
-  return item.kind == Kind::Slice && absent(tracer, item.start) && absent(tracer, item.stop) && absent(tracer, item.step);
+  return item.kind == Kind::Slice && absent(tracer, item.start) && absent(tracer, item.stop) &&
+         absent(tracer, item.step);
 }
 
 /// Ellipsis written out as full slices, and full slices appended, so that items and axes correspond.
@@ -163,7 +167,8 @@ Array apply_basic(Tracer& tracer, const Array& x, const std::vector<Index::Item>
   if (!removed.empty()) view = view_squeeze(tracer, view, removed);
   if (!inserted.empty()) {
     view = view_expand_axes(tracer, view, inserted);
-    for (std::size_t i = 0; i < inserted.size() && view->library == Library::Torch; ++i) view->strides[inserted[i]] = fresh[i];
+    for (std::size_t i = 0; i < inserted.size() && view->library == Library::Torch; ++i)
+      view->strides[inserted[i]] = fresh[i];
   }
   return view == x ? view_alias(tracer, x) : view;
 }
@@ -181,8 +186,8 @@ struct Advanced {
   bool first = false;        // the dimensions of the keys come first in the result, not where the keys stand
 };
 
-/// NumPy's rule: the arrays' dimensions stand where the arrays do, unless something stands between two of them. An integer beside an
-/// array is one of them.
+/// NumPy's rule: the arrays' dimensions stand where the arrays do, unless something stands between two of them. An
+/// integer beside an array is one of them.
 bool separated(const Index& index) {
   bool seen = false, left = false;
   for (const auto& item : index.items) {
@@ -199,7 +204,8 @@ Dims masked_shape(Tracer& tracer, const Array& x, const Array& mask, std::int64_
   Dims shape;
   for (std::size_t i = 0; i < mask->shape.size(); ++i) {
     const SymDim& size = x->shape[std::size_t(axis) + i];
-    if (!(mask->shape[i] == size) && !tracer.decide(mask->shape[i], Py_EQ, size)) refuse("boolean index did not match indexed array");
+    if (!(mask->shape[i] == size) && !tracer.decide(mask->shape[i], Py_EQ, size))
+      refuse("boolean index did not match indexed array");
     shape.push_back(size);
   }
   return shape;
@@ -232,7 +238,8 @@ Advanced take_advanced(Tracer& tracer, const Array& x, const Index& index, bool 
   if (x->library == Library::Numpy) {
     result.first = separated(index);
   } else {
-    for (std::size_t i = 1; i < result.axes.size(); ++i) result.first = result.first || result.axes[i] != result.axes[i - 1] + 1;
+    for (std::size_t i = 1; i < result.axes.size(); ++i)
+      result.first = result.first || result.axes[i] != result.axes[i - 1] + 1;
   }
   result.base = result.plain ? x : apply_basic(tracer, x, basic);
   if (!result.mask || mask_as_it_is) return result;
@@ -244,7 +251,8 @@ Advanced take_advanced(Tracer& tracer, const Array& x, const Index& index, bool 
     result.keys.insert(result.keys.begin() + place + std::ptrdiff_t(i), tracer.new_array(x->library, indices[i]));
   }
   if (x->library == Library::Torch)
-    for (std::size_t i = 1; i < result.axes.size(); ++i) result.first = result.first || result.axes[i] != result.axes[i - 1] + 1;
+    for (std::size_t i = 1; i < result.axes.size(); ++i)
+      result.first = result.first || result.axes[i] != result.axes[i - 1] + 1;
   return result;
 }
 
@@ -263,7 +271,9 @@ Picks take_picks(Tracer& tracer, const Advanced& advanced) {
   for (const Array& key : advanced.keys) shapes.push_back(key->shape);
   picks.shape = broadcast_shapes(tracer, shapes);
   // Indices that are repeated no times are not looked at, or deprecated.
-  if (advanced.keys.size() > (advanced.mask ? advanced.mask->shape.size() : 1) && tracer.decide(product(picks.shape), Py_EQ, 0)) unsupported("indexing by several arrays without elements");
+  if (advanced.keys.size() > (advanced.mask ? advanced.mask->shape.size() : 1) &&
+      tracer.decide(product(picks.shape), Py_EQ, 0))
+    unsupported("indexing by several arrays without elements");
   picks.axis = advanced.axes.front();
   const Dims& from = advanced.base->shape;
   Dims whole = picks.shape;
@@ -279,13 +289,15 @@ Picks take_picks(Tracer& tracer, const Advanced& advanced) {
       picks.indices.push_back(emit(tracer, Op::iota, {}, std::move(attrs)));
       continue;
     }
-    const ValueId index = broadcast_to(tracer, cast(tracer, tracer.read(*advanced.keys[std::size_t(key++)]), DType::I64), picks.shape);
+    const ValueId index =
+        broadcast_to(tracer, cast(tracer, tracer.read(*advanced.keys[std::size_t(key++)]), DType::I64), picks.shape);
     Attrs attrs;
     Axes dims;
     for (std::size_t d = 0; d < picks.shape.size(); ++d) dims.push_back(std::int64_t(d));
     attrs.set("dims", dims);
     attrs.set("shape", whole);
-    picks.indices.push_back(whole.size() == picks.shape.size() ? index : emit(tracer, Op::broadcast, {index}, std::move(attrs)));
+    picks.indices.push_back(
+        whole.size() == picks.shape.size() ? index : emit(tracer, Op::broadcast, {index}, std::move(attrs)));
   }
   Dims gathered(from.begin(), from.begin() + picks.axis);
   gathered.insert(gathered.end(), whole.begin(), whole.end());
@@ -312,8 +324,9 @@ void require_elements(Tracer& tracer, const Dims& from, std::int64_t axis, std::
       unsupported("indices into an array without elements");
 }
 
-/// Strides of what NumPy allocates for a read: the keys' dimensions, then the others in the order of their strides; moved to where they
-/// belong. The keys' dimensions are in the keys' own order if the others hold one element, else row-major.
+/// Strides of what NumPy allocates for a read: the keys' dimensions, then the others in the order of their strides;
+/// moved to where they belong. The keys' dimensions are in the keys' own order if the others hold one element, else
+/// row-major.
 Strides picked_strides(Tracer& tracer, const Advanced& advanced, const Picks& picks) {
   const Array& base = advanced.base;
   Dims rest;
@@ -339,8 +352,9 @@ Strides picked_strides(Tracer& tracer, const Advanced& advanced, const Picks& pi
   return strides;
 }
 
-/// Whether NumPy writes in the order of the result's elements, so that of repeated indices the last counts. Its iterator goes through
-/// memory: an array in row-major order that needs no repeating decides, and where each axis belongs to one array no order differs.
+/// Whether NumPy writes in the order of the result's elements, so that of repeated indices the last counts. Its
+/// iterator goes through memory: an array in row-major order that needs no repeating decides, and where each axis
+/// belongs to one array no order differs.
 bool written_in_order(Tracer& tracer, const Advanced& advanced, const Picks& picks) {
   std::vector<bool> owned(picks.shape.size());
   bool product_of_axes = true;
@@ -424,7 +438,8 @@ std::vector<ValueId> coordinates(Tracer& tracer, ValueId mask) {
   const Dims strides = contiguous_strides(shape);
   for (std::size_t d = 0; d < shape.size(); ++d) {
     ValueId index = flat;
-    if (d + 1 < shape.size()) index = pointwise(tracer, Op::trunc_div, {index, size_value(tracer, strides[d], DType::I64)});
+    if (d + 1 < shape.size())
+      index = pointwise(tracer, Op::trunc_div, {index, size_value(tracer, strides[d], DType::I64)});
     if (d > 0) index = pointwise(tracer, Op::fmod, {index, size_value(tracer, shape[d], DType::I64)});
     result.push_back(index);
   }
@@ -444,7 +459,8 @@ Array index_gather(Tracer& tracer, const Array& x, const Index& index) {
   // Of one dimension there is one layout. Of others torch decides by the strides, those of axes of one element too.
   if (x->library == Library::Torch && picks.result.size() > 1)
     for (const Array& source : {x, advanced.base})
-      if (!(source->strides == row_major(source->shape))) unsupported("a tensor that is not contiguous indexed by tensors");
+      if (!(source->strides == row_major(source->shape)))
+        unsupported("a tensor that is not contiguous indexed by tensors");
   std::vector<ValueId> operands{tracer.read(*advanced.base)};
   require_elements(tracer, advanced.base->shape, picks.axis, picks.indices.size());
   operands.insert(operands.end(), picks.indices.begin(), picks.indices.end());
@@ -475,8 +491,10 @@ void index_scatter(Tracer& tracer, const Array& x, const Index& index, ValueId v
   const std::size_t place = advanced.first ? 0 : std::size_t(picks.axis);
   const std::size_t absent = picks.result.size() - std::min(shape.size(), picks.result.size());
   bool varies = false;
-  for (std::size_t d = place; d < place + picks.shape.size(); ++d) varies = varies || (d >= absent && !(shape[d - absent] == SymDim(1)));
-  if (varies && index.has(Kind::IntegerArray) && !written_in_order(tracer, advanced, picks)) unsupported("writing through index arrays in another order than that of memory");
+  for (std::size_t d = place; d < place + picks.shape.size(); ++d)
+    varies = varies || (d >= absent && !(shape[d - absent] == SymDim(1)));
+  if (varies && index.has(Kind::IntegerArray) && !written_in_order(tracer, advanced, picks))
+    unsupported("writing through index arrays in another order than that of memory");
   value = broadcast_to(tracer, cast(tracer, value, x->dtype), picks.result);
   if (!in_order(picks.order)) {
     Axes back(picks.order.size());
@@ -499,7 +517,8 @@ void index_assign(Tracer& tracer, const Array& x, const Index& index, ValueId va
   if (index.has(Kind::IntegerArray)) return index_scatter(tracer, x, index, value);
   const Advanced advanced = take_advanced(tracer, x, index, true);
   const bool whole_mask = advanced.plain && advanced.mask && advanced.mask->shape.size() == x->shape.size();
-  if (whole_mask && x->library == Library::Numpy && shape_of(tracer, value).size() > 1) refuse("values of more than one dimension for a mask of all axes");
+  if (whole_mask && x->library == Library::Numpy && shape_of(tracer, value).size() > 1)
+    refuse("values of more than one dimension for a mask of all axes");
   // One value for all needs no count of them.
   bool one = advanced.plain && advanced.mask_axis == 0;
   for (const SymDim& size : shape_of(tracer, value)) one = one && size == SymDim(1);

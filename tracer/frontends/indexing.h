@@ -1,8 +1,9 @@
 /// Indexing shared by the libraries: `x[key]` and `x[key] = value` for keys of ints, slices, None, Ellipsis, integer
 /// arrays, and one boolean mask.
 ///
-/// Basic keys give views. Integer arrays and lists give a `gather`; writes through them (NumPy's) a `scatter`. A boolean mask is
-/// the indices of its true elements, as many as there are at run time; a boolean mask write of one value is a `where`.
+/// Basic keys give views. Integer arrays and lists give a `gather`; writes through them (NumPy's) a `scatter`. A
+/// boolean mask is the indices of its true elements, as many as there are at run time; a boolean mask write of one
+/// value is a `where`.
 #pragma once
 
 #include "tracer/frontends/builders.h"
@@ -30,7 +31,8 @@ ValueId gather(Tracer& tracer, ValueId source, ValueId indices, std::int64_t axi
 std::vector<ValueId> coordinates(Tracer& tracer, ValueId mask);
 /// Reads by integer arrays, broadcast together, and a mask; the other items are basic.
 Array index_gather(Tracer& tracer, const Array& x, const Index& index);
-/// x[index] = value for an index with integer arrays (`op` scatter), or what np.add.at does (scatter_add): NumPy's rules.
+/// x[index] = value for an index with integer arrays (`op` scatter), or what np.add.at does (scatter_add): NumPy's
+/// rules.
 void index_scatter(Tracer& tracer, const Array& x, const Index& index, ValueId value, Op op = Op::scatter);
 /// x[index] = value: `value` is broadcast and cast.
 void index_assign(Tracer& tracer, const Array& x, const Index& index, ValueId value);

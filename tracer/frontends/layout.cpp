@@ -26,8 +26,8 @@ SymDim magnitude(Tracer& tracer, const SymDim& stride) {
   return tracer.decide(stride, Py_LT, 0) ? SymDim(0) - stride : stride;
 }
 
-/// Whether a stride says nothing of the order of axes, as that of a repeated axis. A product of sizes is no stride of 0: where one of the sizes is 0,
-/// libraries take it for 1, or there is nothing to order.
+/// Whether a stride says nothing of the order of axes, as that of a repeated axis. A product of sizes is no stride of
+/// 0: where one of the sizes is 0, libraries take it for 1, or there is nothing to order.
 bool says_nothing(Tracer& tracer, const SymDim& stride) {
   if (stride.is_constant()) return is_zero(stride);
   for (const auto& term : stride.terms())
@@ -36,7 +36,8 @@ bool says_nothing(Tracer& tracer, const SymDim& stride) {
   return false;
 }
 
-/// An operand's axis that the result repeats: of size 1 where the result's is another one. NumPy takes every axis of size 1 for one.
+/// An operand's axis that the result repeats: of size 1 where the result's is another one. NumPy takes every axis of
+/// size 1 for one.
 bool repeated(Tracer& tracer, Library library, const SymDim& own, const SymDim& size) {
   return library == Library::Numpy ? tracer.decide(own, Py_EQ, 1) : !tracer.decide(own, Py_EQ, size);
 }
@@ -54,8 +55,9 @@ bool is_multiple(Tracer& tracer, const SymDim& stride, const SymDim& extent) {
   return true;
 }
 
-/// The axes lie in row-major order in every operand, whatever values the symbols have: each stride is a multiple of the whole extent of the
-/// axes further in, or is that of a repeated axis. Both libraries then allocate row-major results, and nothing has to be asked.
+/// The axes lie in row-major order in every operand, whatever values the symbols have: each stride is a multiple of the
+/// whole extent of the axes further in, or is that of a repeated axis. Both libraries then allocate row-major results,
+/// and nothing has to be asked.
 bool all_row_major(Tracer& tracer, std::span<const Layout> operands, bool may_repeat = true) {
   for (const Layout& operand : operands) {
     SymDim inner = 1;
@@ -89,7 +91,8 @@ std::vector<int> reversed_axes(std::size_t rank) {
 }
 
 /// Strides by the axes of the result, 0 where they say nothing of the order.
-std::vector<Strides> aligned_strides(Tracer& tracer, Library library, const Dims& shape, std::span<const Layout> operands) {
+std::vector<Strides> aligned_strides(Tracer& tracer, Library library, const Dims& shape,
+                                     std::span<const Layout> operands) {
   std::vector<Strides> aligned;
   for (const Layout& operand : operands) {
     Strides strides(shape.size(), SymDim(0));
@@ -102,7 +105,8 @@ std::vector<Strides> aligned_strides(Tracer& tracer, Library library, const Dims
   return aligned;
 }
 
-/// npyiter_find_best_axis_ordering: a stable insertion sort of axes, smallest stride first, C order where operands disagree.
+/// npyiter_find_best_axis_ordering: a stable insertion sort of axes, smallest stride first, C order where operands
+/// disagree.
 std::vector<int> numpy_order(Tracer& tracer, const Dims& shape, std::span<const Layout> operands) {
   const int rank = int(shape.size());
   if (all_row_major(tracer, operands)) return reversed_axes(rank);
@@ -154,7 +158,8 @@ Strides torch_strides(Tracer& tracer, const Dims& shape, std::span<const Layout>
     for (const Layout& operand : operands) last = last && is_channels_last(tracer, shape, operand.strides);
     if (last) return channels_last(shape);
     for (const Layout& operand : operands)
-      dense = dense && same_shape(tracer, operand.strides, operands[0].strides) && is_dense(tracer, shape, operand.strides);
+      dense =
+          dense && same_shape(tracer, operand.strides, operands[0].strides) && is_dense(tracer, shape, operand.strides);
     if (dense) return operands[0].strides;
   }
   const std::vector<Strides> aligned = aligned_strides(tracer, Library::Torch, shape, operands);
@@ -191,14 +196,18 @@ Strides torch_strides(Tracer& tracer, const Dims& shape, std::span<const Layout>
   return strides;
 }
 
-ViewStep step_of(Op op, Attrs attrs, const Dims& before, const Dims& after) { return ViewStep{op, std::move(attrs), before, after}; }
+ViewStep step_of(Op op, Attrs attrs, const Dims& before, const Dims& after) {
+  return ViewStep{op, std::move(attrs), before, after};
+}
 
 }  // namespace
 
 // ---- strides
 
 namespace {
-std::vector<int> channels_first_of(std::size_t rank) { return rank == 4 ? std::vector<int>{1, 3, 2, 0} : std::vector<int>{1, 4, 3, 2, 0}; }
+std::vector<int> channels_first_of(std::size_t rank) {
+  return rank == 4 ? std::vector<int>{1, 3, 2, 0} : std::vector<int>{1, 4, 3, 2, 0};
+}
 }  // namespace
 
 Strides channels_last(const Dims& shape) { return strides_in_order(shape, channels_first_of(shape.size())); }
@@ -207,7 +216,9 @@ bool is_channels_last(Tracer& tracer, const Dims& shape, const Strides& strides)
   if (shape.size() != 4 && shape.size() != 5) return false;
   SymDim expected = 1;
   for (int axis : channels_first_of(shape.size())) {
-    if (!(strides[axis] == expected) && !tracer.decide(shape[axis], Py_EQ, 1) && !tracer.decide(strides[axis], Py_EQ, expected)) return false;
+    if (!(strides[axis] == expected) && !tracer.decide(shape[axis], Py_EQ, 1) &&
+        !tracer.decide(strides[axis], Py_EQ, expected))
+      return false;
     expected = expected * shape[axis];
   }
   return true;
@@ -323,7 +334,8 @@ Strides numpy_sorted_strides(Tracer& tracer, const Layout& operand) {
   std::vector<int> order = reversed_axes(operand.shape.size());
   for (std::size_t i = 1; i < order.size(); ++i)
     for (std::size_t j = i; j > 0; --j) {
-      const SymDim outer = magnitude(tracer, operand.strides[order[j]]), inner = magnitude(tracer, operand.strides[order[j - 1]]);
+      const SymDim outer = magnitude(tracer, operand.strides[order[j]]),
+                   inner = magnitude(tracer, operand.strides[order[j - 1]]);
       if (tracer.decide(inner, Py_LE, outer)) break;
       std::swap(order[j], order[j - 1]);
     }
@@ -359,7 +371,8 @@ namespace {
 V nested_numbers(Tracer& tracer, const Array& x) {
   if (x->shape.empty()) return tracer.number(*x);
   std::vector<V> items;
-  for (std::int64_t i = 0; i < *x->shape[0].constant(); ++i) items.push_back(nested_numbers(tracer, view_select(tracer, x, 0, SymDim(i))));
+  for (std::int64_t i = 0; i < *x->shape[0].constant(); ++i)
+    items.push_back(nested_numbers(tracer, view_select(tracer, x, 0, SymDim(i))));
   return tracer.list(std::move(items));
 }
 
@@ -367,9 +380,11 @@ V nested_numbers(Tracer& tracer, const Array& x) {
 
 V elements_as_numbers(Tracer& tracer, const Arguments& arguments, const char* refusal) {
   constexpr std::int64_t kMost = 16;  // each leaves the program as an array of its own
-  const Array x = arguments.positional.size() == 1 && arguments.keywords.empty() ? array_of(arguments.positional[0]) : nullptr;
+  const Array x =
+      arguments.positional.size() == 1 && arguments.keywords.empty() ? array_of(arguments.positional[0]) : nullptr;
   std::int64_t count = x ? 1 : kMost + 1;
-  for (std::size_t i = 0; x && i < x->shape.size(); ++i) count *= std::clamp<std::int64_t>(x->shape[i].constant().value_or(kMost + 1), 0, kMost + 1);
+  for (std::size_t i = 0; x && i < x->shape.size(); ++i)
+    count *= std::clamp<std::int64_t>(x->shape[i].constant().value_or(kMost + 1), 0, kMost + 1);
   if (count == 0 || count > kMost) break_graph(BreakReason::ScalarFromArray, refusal);
   return nested_numbers(tracer, x);
 }
@@ -386,7 +401,8 @@ Array view_transpose(Tracer& tracer, const Array& x, const Axes& permutation) {
   return tracer.new_view(x, step_of(Op::transpose, std::move(attrs), x->shape, shape), shape, strides, x->offset);
 }
 
-Array view_slice(Tracer& tracer, const Array& x, std::int64_t axis, const SymDim& start, const SymDim& size, std::int64_t step) {
+Array view_slice(Tracer& tracer, const Array& x, std::int64_t axis, const SymDim& start, const SymDim& size,
+                 std::int64_t step) {
   Dims starts(x->shape.size(), 0), shape = x->shape;
   Axes steps(x->shape.size(), 1);
   Strides strides = x->strides;
@@ -394,7 +410,8 @@ Array view_slice(Tracer& tracer, const Array& x, std::int64_t axis, const SymDim
   steps[axis] = step;
   shape[axis] = size;
   strides[axis] = strides[axis] * SymDim(step);
-  // An empty slice points at the array's start in both libraries' arithmetic only if start is in range; it is: slice_bounds clamps.
+  // An empty slice points at the array's start in both libraries' arithmetic only if start is in range; it is:
+  // slice_bounds clamps.
   const SymDim offset = x->offset + start * x->strides[axis];
   Attrs attrs;
   attrs.set("starts", std::move(starts));
@@ -411,7 +428,8 @@ Array restated(Tracer& tracer, const Array& x, const Dims& shape, const Strides&
   return tracer.new_view(x, step_of(Op::reshape, std::move(attrs), x->shape, shape), shape, strides, x->offset);
 }
 
-/// torch's computeStride: runs of old axes that lie evenly in memory are matched, from the last, with runs of new axes of the same product.
+/// torch's computeStride: runs of old axes that lie evenly in memory are matched, from the last, with runs of new axes
+/// of the same product.
 std::optional<Strides> torch_view_strides(Tracer& tracer, const ArrayValue& x, const Dims& shape) {
   const auto same = [&](const SymDim& a, const SymDim& b) { return tracer.decide(a, Py_EQ, b); };
   if (x.shape.empty()) return Strides(shape.size(), SymDim(1));
@@ -463,7 +481,8 @@ std::optional<Strides> view_strides(Tracer& tracer, const ArrayValue& x, const D
     }
     for (std::size_t i = old; i + 1 < old_end; ++i) {
       const SymDim even = sizes[i + 1] * strides[i + 1];
-      if (!(strides[i] == even) && ((strides[i].is_constant() && even.is_constant()) || !tracer.decide(strides[i], Py_EQ, even)))
+      if (!(strides[i] == even) &&
+          ((strides[i].is_constant() && even.is_constant()) || !tracer.decide(strides[i], Py_EQ, even)))
         return std::nullopt;
     }
     SymDim stride = strides[old_end - 1];
@@ -489,7 +508,8 @@ Array view_reshape(Tracer& tracer, const Array& x, const Dims& shape, bool as_it
 
 Array reshape_or_copy(Tracer& tracer, const Array& x, const Dims& shape, bool as_it_is) {
   if (Array view = view_reshape(tracer, x, shape, as_it_is)) return view;
-  if (x->library == Library::Torch) return tracer.new_array(x->library, reshape(tracer, tracer.read(*x), shape), row_major(shape));
+  if (x->library == Library::Torch)
+    return tracer.new_array(x->library, reshape(tracer, tracer.read(*x), shape), row_major(shape));
   // NumPy copies and then takes a view of the copy, which shows in OWNDATA.
   return view_reshape(tracer, copy_contiguous(tracer, x), shape);
 }

@@ -13,8 +13,8 @@
 namespace fj {
 
 /// One row of numpy.def or torch.def. `name` is the dotted path from the module in sys.modules: "numpy.add",
-/// "numpy.ndarray.sum", "torch.Tensor.mul_", "torch.nn.functional.gelu". Rows "numpy.ndarray.X" and "torch.Tensor.X" are
-/// the methods of arrays too: the handler gets the array as its first positional argument.
+/// "numpy.ndarray.sum", "torch.Tensor.mul_", "torch.nn.functional.gelu". Rows "numpy.ndarray.X" and "torch.Tensor.X"
+/// are the methods of arrays too: the handler gets the array as its first positional argument.
 struct HandlerRow {
   const char* name;
   Handler handler;
@@ -42,11 +42,12 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name);
 ExternUse torch_extern_use(PyObject* callable);
 /// `operator.<name>` on tensors, as an extern node.
 V torch_syntax(Tracer& tracer, const char* name, const std::vector<V>& operands);
-/// Whether the derivative of what a handler (or an operator) makes is torch's own, at singular points too: a row of gradients.def.
-/// Handlers of NumPy: true.
+/// Whether the derivative of what a handler (or an operator) makes is torch's own, at singular points too: a row of
+/// gradients.def. Handlers of NumPy: true.
 bool torch_gradient_known(Handler handler);
 bool torch_operator_gradient_known(int nb_op);
-/// A function of torch with `out`, a tensor of the result's dtype and shape: null if it has none or is not one of those listed there.
+/// A function of torch with `out`, a tensor of the result's dtype and shape: null if it has none or is not one of those
+/// listed there.
 V torch_into(Tracer& tracer, Handler handler, const Arguments& arguments, PyObject* callable);
 /// Notes what torch saves of the call besides: a row of gradients.def.
 void torch_note_saved(Tracer& tracer, Handler handler, const Arguments& arguments, const V& result);

@@ -81,7 +81,8 @@ bool Parameters::flag(std::string_view name, bool otherwise) const {
   if (!value) return otherwise;
   if (!function_.starts_with("numpy.")) {
     PyObject* constant = tracer_.constant_object(value);
-    if (!constant || !(PyBool_Check(constant) || constant == Py_None)) fj::refuse(function_ + "() with a '" + std::string(name) + "' that is no bool");
+    if (!constant || !(PyBool_Check(constant) || constant == Py_None))
+      fj::refuse(function_ + "() with a '" + std::string(name) + "' that is no bool");
   }
   return tracer_.truth(value);
 }

@@ -1,12 +1,13 @@
 /// `loss.backward()` and `torch.autograd.grad()` in traced code.
 ///
-/// The graph of this trace is what autograd would have recorded, as long as the tensors it begins with are leaves (guarded). A
-/// backward adds the nodes of the gradients behind it, as for framejit.grad, and gives each leaf its `.grad` as torch's
-/// AccumulateGrad does: a tensor of its own, in the leaf's layout, where there was none; else the one there is is added to in
-/// place. These are writes like any other, so a field that is set to None again before the exit is never made.
+/// The graph of this trace is what autograd would have recorded, as long as the tensors it begins with are leaves
+/// (guarded). A backward adds the nodes of the gradients behind it, as for framejit.grad, and gives each leaf its
+/// `.grad` as torch's AccumulateGrad does: a tensor of its own, in the leaf's layout, where there was none; else the
+/// one there is is added to in place. These are writes like any other, so a field that is set to None again before the
+/// exit is never made.
 ///
-/// What a backward frees is noted: a second one through it breaks the graph, and torch raises; a tensor that is handed out with
-/// freed history gets a grad_fn that raises the same (framejit/_support/autograd.py).
+/// What a backward frees is noted: a second one through it breaks the graph, and torch raises; a tensor that is handed
+/// out with freed history gets a grad_fn that raises the same (framejit/_support/autograd.py).
 #include "tracer/gradients/backward_call.h"
 
 #include <algorithm>
@@ -30,7 +31,8 @@ namespace fj {
 
 namespace {
 
-/// What torch does to a gradient in place, whether a leaf copies it, of how many views it is, and its value before it is stopped.
+/// What torch does to a gradient in place, whether a leaf copies it, of how many views it is, and its value before it
+/// is stopped.
 struct GradientVersion {
   int additions;
   bool copied;
@@ -43,7 +45,8 @@ struct GradientVersion {
 static V outside_field(TraceRun& t, const V& tensor, PyObject* name);  // of a real tensor, that C code reads
 static void ask_no_anomaly(TraceRun& t);
 static void refuse_overwritten(TraceRun& t, std::size_t first);
-static std::vector<ValueId> pass_back(TraceRun& t, const Tracer::Backward& call, const std::vector<ValueId>& wanted, std::vector<GradientVersion>& versions);
+static std::vector<ValueId> pass_back(TraceRun& t, const Tracer::Backward& call, const std::vector<ValueId>& wanted,
+                                      std::vector<GradientVersion>& versions);
 static V repeated(TraceRun& t, ValueId gradient, int views);
 namespace {
 
@@ -52,7 +55,8 @@ PyObject* grad_name() {
   return name;
 }
 
-/// The layout that AccumulateGrad gives a gradient: the leaf's, where that has neither gaps nor repetitions, else row-major.
+/// The layout that AccumulateGrad gives a gradient: the leaf's, where that has neither gaps nor repetitions, else
+/// row-major.
 Strides gradient_strides(Tracer& tracer, const ArrayValue& leaf) {
   return is_dense(tracer, leaf.shape, leaf.strides) ? leaf.strides : row_major(leaf.shape);
 }
@@ -91,7 +95,9 @@ void refuse_made_history(TraceRun& t, ValueId value) {
   if (t.gradients->leaves.empty() || !t.requires_gradient(value)) return;
   const std::vector<bool> reached = history(t, {value});
   for (const GradientLedger::Leaf& leaf : t.gradients->leaves)
-    if (reached[leaf.value.index]) throw CannotRebuildValue{leaf.step, "what is computed from a tensor that became a leaf here", BreakReason::Gradient};
+    if (reached[leaf.value.index])
+      throw CannotRebuildValue{leaf.step, "what is computed from a tensor that became a leaf here",
+                               BreakReason::Gradient};
 }
 
 V TraceRun::gradient_field(const V& tensor) {
@@ -103,11 +109,13 @@ V TraceRun::gradient_field(const V& tensor) {
 
 void set_gradient_field(TraceRun& t, const V& tensor, PyObject* name, const V& value) {
   auto& array = *as<ArrayValue>(tensor);
-  if (array.library != Library::Torch || !t.is_leaf(tensor)) break_graph(BreakReason::Gradient, "assigns the gradient field of " + describe(tensor));
+  if (array.library != Library::Torch || !t.is_leaf(tensor))
+    break_graph(BreakReason::Gradient, "assigns the gradient field of " + describe(tensor));
   if (!t.is_none(value)) {
     auto* gradient = as<ArrayValue>(value);
     // torch refuses these.
-    if (!gradient || gradient->library != Library::Torch || value == tensor || gradient->dtype != array.dtype || gradient->shape != array.shape)
+    if (!gradient || gradient->library != Library::Torch || value == tensor || gradient->dtype != array.dtype ||
+        gradient->shape != array.shape)
       break_graph(BreakReason::ErrorWhileTracing, "a gradient that is " + describe(value) + ", of " + describe(tensor));
     if (t.requires_gradient(*gradient)) break_graph(BreakReason::Gradient, "a gradient that has a history");
   }
@@ -122,7 +130,8 @@ void ask_no_anomaly(TraceRun& t) {
   Ref<> asked = Ref<>::steal(PyObject_GetAttrString(torch_module(), "is_anomaly_enabled"));
   Ref<> answer = asked ? Ref<>::steal(PyObject_CallNoArgs(t.keep(asked).get())) : Ref<>();
   PyErr_Clear();
-  if (!answer || t.truth(t.wrap(t.keep(answer).get(), t.sources().make(SourceKind::Answer, t.sources().constant(asked.get()), 0, nothing))))
+  if (!answer || t.truth(t.wrap(t.keep(answer).get(),
+                                t.sources().make(SourceKind::Answer, t.sources().constant(asked.get()), 0, nothing))))
     break_graph(BreakReason::Gradient, "anomaly detection is on");
 }
 
@@ -136,7 +145,8 @@ std::vector<bool> history(TraceRun& t, const std::vector<ValueId>& of) {
     for (ValueId result : node.results) {
       if (!reached[result.index]) continue;
       auto composite = composites.find(result.index);
-      for (ValueId operand : composite != composites.end() ? t.graph().composites[composite->second].operands : node.operands)
+      for (ValueId operand :
+           composite != composites.end() ? t.graph().composites[composite->second].operands : node.operands)
         if (t.requires_gradient(operand)) reached[operand.index] = true;
     }
   }
@@ -146,7 +156,8 @@ std::vector<bool> history(TraceRun& t, const std::vector<ValueId>& of) {
 bool is_freed(TraceRun& t, ValueId value) {
   if (t.gradients->freed.empty() || !t.requires_gradient(value)) return false;
   const std::vector<bool> reached = history(t, {value});
-  return std::any_of(t.gradients->freed.begin(), t.gradients->freed.end(), [&](ValueId freed) { return reached[freed.index]; });
+  return std::any_of(t.gradients->freed.begin(), t.gradients->freed.end(),
+                     [&](ValueId freed) { return reached[freed.index]; });
 }
 
 V input_array(TraceRun& t, int input) {
@@ -167,56 +178,75 @@ std::map<ValueId, std::size_t> overwritten(TraceRun& t) {
   return gone;
 }
 
-/// Breaks the graph if a node from `first` on reads what an in-place operation has replaced: torch knows by the tensor's version.
+/// Breaks the graph if a node from `first` on reads what an in-place operation has replaced: torch knows by the
+/// tensor's version.
 void refuse_overwritten(TraceRun& t, std::size_t first) {
   const std::map<ValueId, std::size_t> gone = overwritten(t);
   for (std::size_t i = first; i < t.graph().nodes.size() && !gone.empty(); ++i)
     for (ValueId operand : t.graph().nodes[i].operands)
-      if (gone.count(operand)) break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
+      if (gone.count(operand))
+        break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
 }
 
-/// The gradients of `wanted`, constants of every other derivative; invalid where none arrives. `versions`: what torch has done
-/// to them in place.
-std::vector<ValueId> pass_back(TraceRun& t, const Tracer::Backward& call, const std::vector<ValueId>& wanted, std::vector<GradientVersion>& versions) {
-  if (t.request.follow || !t.transforms->batches.empty()) break_graph(BreakReason::Gradient, "torch's backward in a function that framejit derives");
+/// The gradients of `wanted`, constants of every other derivative; invalid where none arrives. `versions`: what torch
+/// has done to them in place.
+std::vector<ValueId> pass_back(TraceRun& t, const Tracer::Backward& call, const std::vector<ValueId>& wanted,
+                               std::vector<GradientVersion>& versions) {
+  if (t.request.follow || !t.transforms->batches.empty())
+    break_graph(BreakReason::Gradient, "torch's backward in a function that framejit derives");
   for (int input : t.inputs->requiring_gradient)
     if (t.placement->on_device() && t.inputs->of_host[std::size_t(input)])
-      break_graph(BreakReason::SeveralDevices, "the gradient of a tensor of cpu in a piece on " + device_text(*t.placement->graph));
+      break_graph(BreakReason::SeveralDevices,
+                  "the gradient of a tensor of cpu in a piece on " + device_text(*t.placement->graph));
   std::vector<ValueId> of, from;
   for (std::size_t i = 0; i < call.results.size(); ++i) {
     auto* result = as<ArrayValue>(call.results[i]);
-    if (!result || result->library != Library::Torch) break_graph(BreakReason::Gradient, "a backward from " + describe(call.results[i]));
-    if (!t.requires_gradient(*result)) break_graph(BreakReason::ErrorWhileTracing, "a backward from a tensor that does not require a gradient");
+    if (!result || result->library != Library::Torch)
+      break_graph(BreakReason::Gradient, "a backward from " + describe(call.results[i]));
+    if (!t.requires_gradient(*result))
+      break_graph(BreakReason::ErrorWhileTracing, "a backward from a tensor that does not require a gradient");
     of.push_back(array_contents(t, *result));
-    if (result->source) break_graph(BreakReason::Gradient, "the graph of " + describe(call.results[i]) + " begins outside of this piece");
+    if (result->source)
+      break_graph(BreakReason::Gradient, "the graph of " + describe(call.results[i]) + " begins outside of this piece");
     const V& given = call.cotangents[i];
     if (!given || t.is_none(given)) {
       for (const SymDim& size : result->shape)
-        if (!t.decide(size, Py_EQ, 1)) break_graph(BreakReason::ErrorWhileTracing, "a backward from a tensor of more than one element");
-      if (!is_float(result->dtype)) break_graph(BreakReason::ErrorWhileTracing, "a backward from " + describe(call.results[i]));
+        if (!t.decide(size, Py_EQ, 1))
+          break_graph(BreakReason::ErrorWhileTracing, "a backward from a tensor of more than one element");
+      if (!is_float(result->dtype))
+        break_graph(BreakReason::ErrorWhileTracing, "a backward from " + describe(call.results[i]));
       from.push_back(full(t, result->dtype, Scalar(1.0), result->shape));
     } else {
       auto* cotangent = as<ArrayValue>(given);
-      if (!cotangent || cotangent->library != Library::Torch || cotangent->dtype != result->dtype || cotangent->shape != result->shape)
-        break_graph(BreakReason::ErrorWhileTracing, "a gradient that is " + describe(given) + ", of " + describe(call.results[i]));
-      if (t.requires_gradient(*cotangent)) break_graph(BreakReason::Gradient, "a backward from a gradient that has a history");
+      if (!cotangent || cotangent->library != Library::Torch || cotangent->dtype != result->dtype ||
+          cotangent->shape != result->shape)
+        break_graph(BreakReason::ErrorWhileTracing,
+                    "a gradient that is " + describe(given) + ", of " + describe(call.results[i]));
+      if (t.requires_gradient(*cotangent))
+        break_graph(BreakReason::Gradient, "a backward from a gradient that has a history");
       from.push_back(array_contents(t, *cotangent));
     }
-    if (is_freed(t, of.back())) break_graph(BreakReason::ErrorWhileTracing, "a second backward through what the first has freed");
+    if (is_freed(t, of.back()))
+      break_graph(BreakReason::ErrorWhileTracing, "a second backward through what the first has freed");
   }
   static PyObject* const hooks[] = {intern("_backward_hooks"), intern("_post_accumulate_grad_hooks")};
   const std::vector<bool> reached = history(t, of);
   for (int input : t.inputs->requiring_gradient) {
     if (!reached[t.graph().inputs[std::size_t(input)].value.index]) continue;
     V leaf = input_array(t, input);
-    if (!t.is_leaf(leaf)) break_graph(BreakReason::Gradient, "the graph begins outside of this piece: " + leaf->source->text() + " is no leaf");
+    if (!t.is_leaf(leaf))
+      break_graph(BreakReason::Gradient,
+                  "the graph begins outside of this piece: " + leaf->source->text() + " is no leaf");
     for (PyObject* name : hooks)
-      if (!t.is_none(outside_field(t, leaf, name))) break_graph(BreakReason::Gradient, "a hook on " + leaf->source->text());
+      if (!t.is_none(outside_field(t, leaf, name)))
+        break_graph(BreakReason::Gradient, "a hook on " + leaf->source->text());
     Ref<> object = t.sources().fetch(leaf->source, t.request.values);
     Ref<> answer = object ? Ref<>::steal(PyObject_CallOneArg(accumulator_hooks_function(), object.get())) : Ref<>();
     PyErr_Clear();
-    if (!answer || t.truth(t.wrap(t.keep(answer).get(), t.sources().make(SourceKind::AnswerAbout, leaf->source, 0, accumulator_hooks_function()))))
-      break_graph(BreakReason::Gradient, "a hook that may be on the node that adds to the gradient of " + leaf->source->text());
+    if (!answer || t.truth(t.wrap(t.keep(answer).get(), t.sources().make(SourceKind::AnswerAbout, leaf->source, 0,
+                                                                         accumulator_hooks_function()))))
+      break_graph(BreakReason::Gradient,
+                  "a hook that may be on the node that adds to the gradient of " + leaf->source->text());
   }
   ask_no_anomaly(t);
   std::vector<ValueId> found;
@@ -234,11 +264,13 @@ std::vector<ValueId> pass_back(TraceRun& t, const Tracer::Backward& call, const 
   for (const BackwardStep& step : steps)
     if (const auto known = t.gradients->also_saved.find(step.result); known != t.gradients->also_saved.end())
       for (ValueId value : known->second)
-        if (t.gradients->overwritten.count(value)) break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
+        if (t.gradients->overwritten.count(value))
+          break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
   refuse_overwritten(t, first);
   const Collected collected(t.graph(), steps, t.gradients->copies.inner);
   for (std::size_t i = 0; i < wanted.size(); ++i)
-    versions.push_back({collected.additions_in_place(wanted[i]), collected.is_copied(wanted[i]), found[i].valid() ? collected.views_that_repeat(found[i]) : 0, found[i]});
+    versions.push_back({collected.additions_in_place(wanted[i]), collected.is_copied(wanted[i]),
+                        found[i].valid() ? collected.views_that_repeat(found[i]) : 0, found[i]});
   for (ValueId& gradient : found)
     if (gradient.valid()) gradient = stopped(t, gradient);
   if (!call.retain)
@@ -259,7 +291,8 @@ void TraceRun::backward(const Tracer::Backward& call) {
   for (int input : inputs->requiring_gradient) add(input_array(*this, input), graph().inputs[std::size_t(input)].value);
   for (const GradientLedger::Leaf& leaf : gradients->leaves) add(leaf.tensor, leaf.value);
   for (const V& input : call.inputs)
-    if (std::find(leaves.begin(), leaves.end(), input) == leaves.end()) break_graph(BreakReason::Gradient, "a backward to " + describe(input));
+    if (std::find(leaves.begin(), leaves.end(), input) == leaves.end())
+      break_graph(BreakReason::Gradient, "a backward to " + describe(input));
   std::vector<GradientVersion> versions;
   const std::vector<ValueId> gradients = pass_back(*this, call, wanted, versions);
   for (std::size_t i = 0; i < leaves.size(); ++i) {
@@ -277,7 +310,8 @@ void TraceRun::backward(const Tracer::Backward& call) {
       continue;
     }
     auto* sum = as<ArrayValue>(before);
-    if (!sum || sum->library != Library::Torch || sum->dtype != array.dtype || sum->shape != array.shape || sum->requires_grad || requires_gradient(*sum))
+    if (!sum || sum->library != Library::Torch || sum->dtype != array.dtype || sum->shape != array.shape ||
+        sum->requires_grad || requires_gradient(*sum))
       break_graph(BreakReason::Gradient, "a gradient is added to " + describe(before));
     write(*sum, graph().add(Op::add, {array_contents(*this, *sum), gradients[i]}, {}, location()));
   }
@@ -302,10 +336,12 @@ std::vector<V> TraceRun::grad(const Tracer::Backward& call) {
   std::vector<ValueId> wanted;
   for (const V& input : call.inputs) {
     auto* array = as<ArrayValue>(input);
-    if (!array || array->library != Library::Torch) break_graph(BreakReason::Gradient, "a derivative by " + describe(input));
+    if (!array || array->library != Library::Torch)
+      break_graph(BreakReason::Gradient, "a derivative by " + describe(input));
     // What was computed before it was written was computed from another version.
     if (array->storage->version != 0) break_graph(BreakReason::Gradient, "a derivative by a tensor that was written");
-    if (!requires_gradient(*array)) break_graph(BreakReason::ErrorWhileTracing, "a derivative by a tensor that does not require a gradient");
+    if (!requires_gradient(*array))
+      break_graph(BreakReason::ErrorWhileTracing, "a derivative by a tensor that does not require a gradient");
     wanted.push_back(array_contents(*this, *array));
   }
   std::vector<V> answers;

@@ -14,8 +14,8 @@ bool is_freed(TraceRun& t, ValueId value);
 V input_array(TraceRun& t, int input);
 /// By value: it is one of these, or their derivative leads to it.
 std::vector<bool> history(TraceRun& t, const std::vector<ValueId>& of);
-/// Values that in-place operations have replaced, and what stood for them: the number of nodes before that operation, which
-/// may read what it replaces.
+/// Values that in-place operations have replaced, and what stood for them: the number of nodes before that operation,
+/// which may read what it replaces.
 std::map<ValueId, std::size_t> overwritten(TraceRun& t);
 
 }  // namespace fj

@@ -1,12 +1,14 @@
-// Derivatives and batches of functions while they are traced: what the marked functions of framejit/_transforms.py mean.
+// Derivatives and batches of functions while they are traced: what the marked functions of framejit/_transforms.py
+// mean.
 //
-// A transformation works on the graph as it stands. `watch` makes a value of its own from which a function computes, and
-// `gradients` adds the nodes that lead back from a result to such values; `examples` makes one example out of an array of
-// many, and `together` adds what was computed from it once more, for all of them. So they nest in any order, and what they
-// make fuses with what is around it.
+// A transformation works on the graph as it stands. `watch` makes a value of its own from which a function computes,
+// and `gradients` adds the nodes that lead back from a result to such values; `examples` makes one example out of an
+// array of many, and `together` adds what was computed from it once more, for all of them. So they nest in any order,
+// and what they make fuses with what is around it.
 //
-// The other half are branches on data. The outcome is not known while tracing, but it decides what the function is: `follow`
-// takes the one of this call, computed by the reference evaluator, and notes the condition, which every run checks.
+// The other half are branches on data. The outcome is not known while tracing, but it decides what the function is:
+// `follow` takes the one of this call, computed by the reference evaluator, and notes the condition, which every run
+// checks.
 #include "tracer/gradients/graph_transforms.h"
 
 #include <algorithm>
@@ -63,7 +65,8 @@ ValueId own_value(Tracer& tracer, ValueId value) {
 V watch(TraceRun& t, const V& leaf) {
   Array array = as_array(t, leaf);
   if (!is_real(*array)) refuse("a derivative with respect to " + describe(leaf));
-  if (array->library == Library::Torch && !t.modes->now.grad) break_graph(BreakReason::Gradient, "a derivative under torch.no_grad()");
+  if (array->library == Library::Torch && !t.modes->now.grad)
+    break_graph(BreakReason::Gradient, "a derivative under torch.no_grad()");
   const ValueId value = own_value(t, t.read(*array));
   t.gradients->flow.want(value);
   // Two arrays: the function may write into its own.
@@ -118,7 +121,8 @@ std::vector<V> gradients(TraceRun& t, const V& values, const V& cotangents, cons
   const std::vector<V> results = tracer.sequence_items(values), given = tracer.sequence_items(cotangents);
   std::vector<ValueId> wanted, of, from;
   for (const V& mark : tracer.sequence_items(marks)) {
-    if (!t.transforms->only_here.contains(mark)) break_graph(BreakReason::NoDerivativeRule, "what was computed in another piece");
+    if (!t.transforms->only_here.contains(mark))
+      break_graph(BreakReason::NoDerivativeRule, "what was computed in another piece");
     wanted.push_back(tracer.read(*array_of(mark)));
   }
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -191,7 +195,8 @@ V linear(TraceRun& t, const V& values, const V& marks) {
     for (ValueId gradient : joint.gradients) made->reached.push_back(gradient.valid());
   });
   // Sizes are bound by the trace: vjp is compiled for each.
-  if (!made->graph.symbols.empty()) break_graph(BreakReason::UnsupportedOperation, "sizes that vary, in the value of a pullback");
+  if (!made->graph.symbols.empty())
+    break_graph(BreakReason::UnsupportedOperation, "sizes that vary, in the value of a pullback");
   made->externs = t.externs;
   Ref<> handle = t.keep(Ref<>::steal(PyCapsule_New(made.get(), kPullback, [](PyObject* self) {
     delete static_cast<Pullback*>(PyCapsule_GetPointer(self, kPullback));
@@ -208,7 +213,8 @@ V pulled_back(TraceRun& t, const V& handle, const V& saved, const V& cotangents)
   Tracer& tracer = t;
   auto* object = as<ObjectValue>(handle);
   if (!object || !PyCapsule_IsValid(object->object.get(), kPullback)) refuse("a pullback that is " + describe(handle));
-  if (object->source && object->source->kind != SourceKind::Constant) add_guard(t, GuardKind::Identity, object->source, object->object.get());
+  if (object->source && object->source->kind != SourceKind::Constant)
+    add_guard(t, GuardKind::Identity, object->source, object->object.get());
   const auto& pullback = *static_cast<const Pullback*>(PyCapsule_GetPointer(object->object.get(), kPullback));
   std::vector<V> given = tracer.sequence_items(saved), added = tracer.sequence_items(cotangents);
   given.insert(given.end(), added.begin(), added.end());
@@ -217,9 +223,11 @@ V pulled_back(TraceRun& t, const V& handle, const V& saved, const V& cotangents)
   for (std::size_t i = 0; i < given.size(); ++i) {
     const Array array = as_array(t, given[i]);
     const Type& expected = pullback.graph.type(pullback.graph.inputs[i].value);
-    if (array->dtype != expected.dtype || !same_shape(tracer, array->shape, expected.shape)) refuse("a cotangent that is " + describe(given[i]));
+    if (array->dtype != expected.dtype || !same_shape(tracer, array->shape, expected.shape))
+      refuse("a cotangent that is " + describe(given[i]));
     ValueId value = tracer.read(*array);
-    if (tracer.graph().type(value) != expected) value = reshape(tracer, value, expected.shape);  // symbols that are these sizes here
+    if (tracer.graph().type(value) != expected)
+      value = reshape(tracer, value, expected.shape);  // symbols that are these sizes here
     operands.push_back(value);
   }
   std::unordered_map<std::int64_t, std::int64_t> handles;
@@ -272,11 +280,13 @@ V examples(TraceRun& t, const V& arrays, const V& axes) {
     const ValueId all = transpose(tracer, tracer.read(*array), order);
     const Dims wide = tracer.graph().type(all).shape;
     if (!count) count = wide[0];
-    if (!t.decide(wide[0], Py_EQ, *count) || !t.decide(wide[0], Py_GT, 0)) refuse("axes of other sizes, or none, to batch over");
+    if (!t.decide(wide[0], Py_EQ, *count) || !t.decide(wide[0], Py_GT, 0))
+      refuse("axes of other sizes, or none, to batch over");
     const Dims shape(wide.begin() + 1, wide.end());
     Attrs attrs;
     attrs.set("shape", shape);
-    const ValueId one = tracer.graph().add(Op::reshape, {slice(tracer, all, 0, 0, 1)}, std::move(attrs), tracer.location());
+    const ValueId one =
+        tracer.graph().add(Op::reshape, {slice(tracer, all, 0, 0, 1)}, std::move(attrs), tracer.location());
     batched.push_back({one, all});
     Array example = tracer.new_array(array->library, one);
     example->numpy_scalar = array->library == Library::Numpy && shape.empty();
@@ -290,7 +300,9 @@ V examples(TraceRun& t, const V& arrays, const V& axes) {
 
 TransformLedger::Batch& open_batch(TraceRun& t, const V& number) {
   const std::optional<std::int64_t> index = t.constant_int(number);
-  FJ_CHECK(index && *index >= 0 && std::size_t(*index) < t.transforms->batches.size() && !t.transforms->batches[std::size_t(*index)].ended, "a batch that is open");
+  FJ_CHECK(index && *index >= 0 && std::size_t(*index) < t.transforms->batches.size() &&
+               !t.transforms->batches[std::size_t(*index)].ended,
+           "a batch that is open");
   return t.transforms->batches[std::size_t(*index)];
 }
 
@@ -328,7 +340,8 @@ std::vector<V> together(TraceRun& t, const V& number, const V& values, const V& 
   for (std::size_t i = 0; i < results.size(); ++i) {
     ValueId value = all[i];
     if (t.is_none(along[i])) {
-      if (value.valid()) break_graph(BreakReason::OneExample, "a result that differs between examples, and whose out_axes is None");
+      if (value.valid())
+        break_graph(BreakReason::OneExample, "a result that differs between examples, and whose out_axes is None");
       answers.push_back(results[i]);
       continue;
     }
@@ -366,16 +379,19 @@ V transform(TraceRun& t, const std::string& marker, const std::vector<V>& argume
 }
 
 bool depends_on_example(TraceRun& t, ValueId value) {
-  return std::any_of(t.transforms->batches.begin(), t.transforms->batches.end(), [&](TransformLedger::Batch& batch) { return !batch.ended && batch.dependence.depends(value); });
+  return std::any_of(t.transforms->batches.begin(), t.transforms->batches.end(),
+                     [&](TransformLedger::Batch& batch) { return !batch.ended && batch.dependence.depends(value); });
 }
 
 void check_example(TraceRun& t, ValueId value) {
   for (TransformLedger::Batch& batch : t.transforms->batches) {
     if (!batch.ended || !batch.dependence.depends(value)) continue;
     if (!t.frames.empty())
-      break_graph(BreakReason::OneExample, "`" + t.source_text() + "` uses a value of one example after the function that was batched");
+      break_graph(BreakReason::OneExample,
+                  "`" + t.source_text() + "` uses a value of one example after the function that was batched");
     for (const Node& node : t.graph().nodes)
-      if (std::find(node.results.begin(), node.results.end(), value) != node.results.end()) t.break_location = node.location;
+      if (std::find(node.results.begin(), node.results.end(), value) != node.results.end())
+        t.break_location = node.location;
     t.break_function = "a function that is batched";
     break_graph(BreakReason::OneExample, "a value of one example is kept after the function that was batched");
   }
@@ -425,7 +441,8 @@ const DenseArray* evaluated(TraceRun& t, ValueId value) {
   for (std::size_t i = t.graph().nodes.size(); i-- > 0;) {
     const Node& node = t.graph().nodes[i];
     bool wanted = false;
-    for (ValueId result : node.results) wanted = wanted || (needed[result.index] && !t.transforms->evaluated.contains(result.index));
+    for (ValueId result : node.results)
+      wanted = wanted || (needed[result.index] && !t.transforms->evaluated.contains(result.index));
     if (!wanted) continue;
     if (node.op == Op::extern_call) return nullptr;
     order.push_back(&node);
@@ -448,7 +465,8 @@ const DenseArray* evaluated(TraceRun& t, ValueId value) {
     for (ValueId operand : (*node)->operands) operands.push_back(&t.transforms->evaluated.at(operand.index));
     DenseArray result;
     if (count_nonzero(t.graph(), **node, operands, symbols)) return nullptr;
-    if (evaluate(t.graph(), **node, operands, symbols, result) & (kIndexOutOfRange | kIntegerDivisionByZero)) return nullptr;
+    if (evaluate(t.graph(), **node, operands, symbols, result) & (kIndexOutOfRange | kIntegerDivisionByZero))
+      return nullptr;
     t.transforms->evaluated.emplace((*node)->results[0].index, std::move(result));
   }
   return &t.transforms->evaluated.at(value.index);
@@ -457,7 +475,9 @@ const DenseArray* evaluated(TraceRun& t, ValueId value) {
 bool follow(TraceRun& t, const ArrayValue& array) {
   for (const SymDim& size : array.shape)
     if (!t.decide(size, Py_EQ, 1)) refuse("the truth value of an array with more than one element");
-  if (array.storage->device != kHost || t.placement->on_device()) break_graph(BreakReason::BranchOnData, "`" + t.source_text() + "` branches in a piece on " + device_text(t.placement->graph.value_or(array.storage->device)));
+  if (array.storage->device != kHost || t.placement->on_device())
+    break_graph(BreakReason::BranchOnData, "`" + t.source_text() + "` branches in a piece on " +
+                                               device_text(t.placement->graph.value_or(array.storage->device)));
   ValueId condition = reshape(t, t.read(array), {});
   if (depends_on_example(t, condition))
     break_graph(BreakReason::OneExample, "`" + t.source_text() + "` branches on each example by itself");
@@ -469,7 +489,8 @@ bool follow(TraceRun& t, const ArrayValue& array) {
 }
 
 std::optional<bool> outcome_of(TraceRun& t, ValueId condition) {
-  if (t.transforms->followed.size() < t.request.decisions.size()) return t.request.decisions[t.transforms->followed.size()];
+  if (t.transforms->followed.size() < t.request.decisions.size())
+    return t.request.decisions[t.transforms->followed.size()];
   const DenseArray* value = evaluated(t, condition);
   return value ? std::optional(std::get<bool>(value->scalar(0))) : std::nullopt;
 }

@@ -27,17 +27,21 @@
 
 namespace fj {
 
-static V make_torch_leaf(TraceRun& t, const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords);
+static V make_torch_leaf(TraceRun& t, const V& callable, PyObject* object, const std::vector<V>& positional,
+                         const Keywords& keywords);
 static V call_object(TraceRun& t, const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords);
-static V call_numpy_implementation(TraceRun& t, const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords);
-static V call_without_row(TraceRun& t, const V& callable, PyObject* object, std::vector<V> positional, Keywords keywords);
+static V call_numpy_implementation(TraceRun& t, const V& callable, PyObject* object, const std::vector<V>& positional,
+                                   const Keywords& keywords);
+static V call_without_row(TraceRun& t, const V& callable, PyObject* object, std::vector<V> positional,
+                          Keywords keywords);
 static V bound_to(TraceRun& t, ObjectValue& method);
 static V call_module(TraceRun& t, const V& module, std::vector<V> positional, Keywords keywords);
 static V inline_function(TraceRun& t, PyCodeObject* code, PyObject* globals, const std::vector<V>& defaults,
                   const std::vector<std::pair<std::string, V>>& kwdefaults, std::vector<V> closure, const char* name,
                   std::vector<V> positional, Keywords keywords);
 static void guard_code(TraceRun& t, SourceRef source, PyFunctionObject* function);
-static V inline_python_function(TraceRun& t, const V& function, PyFunctionObject* object, std::vector<V> positional, Keywords keywords);
+static V inline_python_function(TraceRun& t, const V& function, PyFunctionObject* object, std::vector<V> positional,
+                                Keywords keywords);
 static V inline_made_function(TraceRun& t, FunctionValue& function, std::vector<V> positional, Keywords keywords);
 
 namespace {
@@ -62,7 +66,8 @@ bool is_disabled(PyObject* callable) {
   return dict && PyDict_GetItemString(dict, "__framejit_disabled__") == Py_True;
 }
 
-/// Functions that torch.compile is told to leave alone (torch._dynamo.disable, and torch's own way of saying so) mean what they wrap.
+/// Functions that torch.compile is told to leave alone (torch._dynamo.disable, and torch's own way of saying so) mean
+/// what they wrap.
 PyObject* left_alone_by_dynamo(PyObject* callable) {
   if (!PyFunction_Check(callable) || !torch_module()) return nullptr;
   auto* function = reinterpret_cast<PyFunctionObject*>(callable);
@@ -117,15 +122,16 @@ bool is_of_library(PyObject* callable) {
 
 /// A value of a builtin type whose methods of C are known here.
 bool is_builtin_value(PyObject* object) {
-  return is_plain(object) || PyFrozenSet_CheckExact(object) || PyList_CheckExact(object) || PyDict_CheckExact(object) || PySet_CheckExact(object) ||
-         PyTuple_CheckExact(object);
+  return is_plain(object) || PyFrozenSet_CheckExact(object) || PyList_CheckExact(object) || PyDict_CheckExact(object) ||
+         PySet_CheckExact(object) || PyTuple_CheckExact(object);
 }
 
 /// A function of calls.def as a node of the graph; null: none, or not with these arguments.
 V call_numpy_library(TraceRun& tracer, const V& callable, const std::vector<V>& positional, const Keywords& keywords) {
   auto& value = *as<ObjectValue>(callable);
   if (!find_numpy_call(value.object.get())) return nullptr;
-  if (!guard_value(tracer, value) && value.source) add_guard(tracer, GuardKind::Identity, value.source, value.object.get());
+  if (!guard_value(tracer, value) && value.source)
+    add_guard(tracer, GuardKind::Identity, value.source, value.object.get());
   try {
     return tracer.extern_call(callable, positional, keywords);
   } catch (const BreakGraph& refused) {
@@ -134,9 +140,10 @@ V call_numpy_library(TraceRun& tracer, const V& callable, const std::vector<V>& 
   }
 }
 
-/// What framejit/_support/standard.py has for a function of C that acts on a list of items (or bisects a tuple), where both do the same: the error
-/// about an empty heap has another text, and -1 as an end another meaning. Null: none.
-PyObject* python_code_of(TraceRun& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords) {
+/// What framejit/_support/standard.py has for a function of C that acts on a list of items (or bisects a tuple), where
+/// both do the same: the error about an empty heap has another text, and -1 as an end another meaning. Null: none.
+PyObject* python_code_of(TraceRun& tracer, PyObject* callable, const std::vector<V>& positional,
+                         const Keywords& keywords) {
   PyObject* const known = once([] {
     Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._support.standard"));
     PyObject* made = helpers ? PyObject_CallMethod(helpers.get(), "traced_instead", nullptr) : nullptr;
@@ -148,10 +155,13 @@ PyObject* python_code_of(TraceRun& tracer, PyObject* callable, const std::vector
   if (!found || positional.empty() || positional.size() > 2) return nullptr;
   const std::string_view name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
   const bool bisects = name.starts_with("bisect");
-  if (std::any_of(keywords.begin(), keywords.end(), [](const auto& keyword) { return keyword.first != "key"; })) return nullptr;
+  if (std::any_of(keywords.begin(), keywords.end(), [](const auto& keyword) { return keyword.first != "key"; }))
+    return nullptr;
   auto* list = as<ListValue>(positional[0]);
   if (list ? bool(list->type) : !bisects || positional[0]->kind != ValueKind::Tuple) return nullptr;
-  if (list && tracer.sequence_items(positional[0]).empty() && (name.find("heappop") != name.npos || name.find("heapreplace") != name.npos)) return nullptr;
+  if (list && tracer.sequence_items(positional[0]).empty() &&
+      (name.find("heappop") != name.npos || name.find("heapreplace") != name.npos))
+    return nullptr;
   return found;
 }
 
@@ -179,14 +189,16 @@ V make_partial(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional
     partial->positional.insert(partial->positional.begin(), inner->positional.begin(), inner->positional.end());
     keywords = merged_keywords(*inner->keywords, keywords);
   }
-  for (auto& [name, value] : keywords) partial->keywords->items.emplace_back(Ref<>::steal(PyUnicode_InternFromString(name.c_str())), value);
+  for (auto& [name, value] : keywords)
+    partial->keywords->items.emplace_back(Ref<>::steal(PyUnicode_InternFromString(name.c_str())), value);
   return partial;
 }
 
 V TraceRun::call(const V& callable, std::vector<V> positional, Keywords keywords) {
   switch (callable->kind) {
     case ValueKind::Object:
-      return call_object(*this, callable, as<ObjectValue>(callable)->object.get(), std::move(positional), std::move(keywords));
+      return call_object(*this, callable, as<ObjectValue>(callable)->object.get(), std::move(positional),
+                         std::move(keywords));
     case ValueKind::BoundMethod: {
       auto& method = *as<BoundMethodValue>(callable);
       positional.insert(positional.begin(), method.self);
@@ -202,7 +214,8 @@ V TraceRun::call(const V& callable, std::vector<V> positional, Keywords keywords
     case ValueKind::Builtin:
       return call_builtin_method(*this, *as<BuiltinValue>(callable), std::move(positional), std::move(keywords));
     case ValueKind::Instance:
-      if (V method = python_method(*this, callable, "__call__")) return call(method, std::move(positional), std::move(keywords));
+      if (V method = python_method(*this, callable, "__call__"))
+        return call(method, std::move(positional), std::move(keywords));
       [[fallthrough]];
     default:
       break_graph(BreakReason::UnknownCall, describe(callable));
@@ -210,19 +223,25 @@ V TraceRun::call(const V& callable, std::vector<V> positional, Keywords keywords
 }
 
 /// torch.zeros(2, requires_grad=True) and its like: the tensor, which becomes a leaf. Null: no such call.
-V make_torch_leaf(TraceRun& t, const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
-  const auto option = std::find_if(keywords.begin(), keywords.end(), [](const auto& keyword) { return keyword.first == "requires_grad"; });
+V make_torch_leaf(TraceRun& t, const V& callable, PyObject* object, const std::vector<V>& positional,
+                  const Keywords& keywords) {
+  const auto option = std::find_if(keywords.begin(), keywords.end(),
+                                   [](const auto& keyword) { return keyword.first == "requires_grad"; });
   if (option == keywords.end() || !PyCFunction_Check(object) || extern_use(object) == ExternUse::No) return nullptr;
   // Those that have the option; others raise.
-  static const std::set<std::string_view> factories{"arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "logspace", "ones", "ones_like", "rand",
-                                                    "rand_like", "randint", "randn", "randn_like", "randperm", "tensor", "zeros", "zeros_like"};
+  static const std::set<std::string_view> factories{"arange",    "empty",     "empty_like", "eye",       "full",
+                                                    "full_like", "linspace",  "logspace",   "ones",      "ones_like",
+                                                    "rand",      "rand_like", "randint",    "randn",     "randn_like",
+                                                    "randperm",  "tensor",    "zeros",      "zeros_like"};
   if (!factories.count(reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name)) return nullptr;
   PyObject* wanted = t.constant_object(option->second);
-  if (!wanted || !PyBool_Check(wanted)) break_graph(BreakReason::ErrorWhileTracing, "requires_grad=" + describe(option->second));
+  if (!wanted || !PyBool_Check(wanted))
+    break_graph(BreakReason::ErrorWhileTracing, "requires_grad=" + describe(option->second));
   Keywords rest = keywords;
   rest.erase(rest.begin() + (option - keywords.begin()));
   V made = call_object(t, callable, object, positional, std::move(rest));
-  if (wanted == Py_True && !t.make_leaf(made)) break_graph(BreakReason::Gradient, callable_name(callable) + " makes a leaf");
+  if (wanted == Py_True && !t.make_leaf(made))
+    break_graph(BreakReason::Gradient, callable_name(callable) + " makes a leaf");
   return made;
 }
 
@@ -237,7 +256,8 @@ V call_object(TraceRun& t, const V& callable, PyObject* object, std::vector<V> p
       return run_handler(t, handler, {positional, keywords}, object);
     } catch (const BreakGraph& refused) {
       if (t.written_since(before)) throw;
-      if ((refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::Gradient) || !goes_on_without_row(object))
+      if ((refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::Gradient) ||
+          !goes_on_without_row(object))
         throw;
       try {
         return call_without_row(t, callable, object, positional, keywords);
@@ -258,7 +278,8 @@ V bound_to(TraceRun& t, ObjectValue& method) {
   guard_type(t, method);
   V owner = t.wrap(function->m_self, t.sources().make(SourceKind::MethodSelf, method.source));
   t.type_of(owner);
-  Ref<> key = t.keep(Ref<>::steal(PyUnicode_InternFromString("__name__"))), name = t.keep(Ref<>::steal(PyUnicode_FromString(function->m_ml->ml_name)));
+  Ref<> key = t.keep(Ref<>::steal(PyUnicode_InternFromString("__name__"))),
+        name = t.keep(Ref<>::steal(PyUnicode_FromString(function->m_ml->ml_name)));
   t.constant_object(t.wrap(name.get(), t.sources().make(SourceKind::SlotMember, method.source, 0, key.get())));
   return owner;
 }
@@ -277,7 +298,9 @@ struct RowlessCall {
   Keywords& keywords;
 
   /// The method of C that it is; null: none, or of another name.
-  const char* c_name() const { return PyCFunction_Check(object) ? reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name : nullptr; }
+  const char* c_name() const {
+    return PyCFunction_Check(object) ? reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name : nullptr;
+  }
   PyObject* c_self() const { return PyCFunction_Check(object) ? PyCFunction_GET_SELF(object) : nullptr; }
   std::string_view type_name() const { return Py_TYPE(object)->tp_name; }
   bool plain() const { return positional.empty() && keywords.empty(); }
@@ -295,7 +318,8 @@ V field(TraceRun& t, const RowlessCall& call, const char* name) {
 
 /// By identity, where its value does not say which object it is.
 void guard_callable(TraceRun& t, const RowlessCall& call) {
-  if (!guard_value(t, call.value) && call.value.source) add_guard(t, GuardKind::Identity, call.value.source, call.object);
+  if (!guard_value(t, call.value) && call.value.source)
+    add_guard(t, GuardKind::Identity, call.value.source, call.object);
 }
 
 V mode_function(TraceRun& t, RowlessCall& call) {
@@ -338,7 +362,8 @@ V marked_function(TraceRun& t, RowlessCall& call) {
 V class_object(TraceRun& t, RowlessCall& call) {
   if (!PyType_Check(call.object)) return nullptr;
   guard_value(t, call.value);
-  return call_type(t, call.callable, reinterpret_cast<PyTypeObject*>(call.object), std::move(call.positional), std::move(call.keywords));
+  return call_type(t, call.callable, reinterpret_cast<PyTypeObject*>(call.object), std::move(call.positional),
+                   std::move(call.keywords));
 }
 
 V extern_function(TraceRun& t, RowlessCall& call) {
@@ -352,7 +377,9 @@ V extern_function(TraceRun& t, RowlessCall& call) {
   return t.extern_call(call.callable, call.positional, call.keywords);
 }
 
-V library_object(TraceRun& t, RowlessCall& call) { return call_library_object(t, call.callable, call.positional, call.keywords); }
+V library_object(TraceRun& t, RowlessCall& call) {
+  return call_library_object(t, call.callable, call.positional, call.keywords);
+}
 
 V python_function(TraceRun& t, RowlessCall& call) {
   if (!PyFunction_Check(call.object)) return nullptr;
@@ -363,7 +390,8 @@ V python_function(TraceRun& t, RowlessCall& call) {
     guard_value(t, call.value);
     return t.call(wrap_constant(t, wrapped), std::move(call.positional), std::move(call.keywords));
   }
-  return inline_python_function(t, call.callable, reinterpret_cast<PyFunctionObject*>(call.object), std::move(call.positional), std::move(call.keywords));
+  return inline_python_function(t, call.callable, reinterpret_cast<PyFunctionObject*>(call.object),
+                                std::move(call.positional), std::move(call.keywords));
 }
 
 /// object.__new__(cls), super().__new__(cls, ...)
@@ -377,7 +405,8 @@ V new_method(TraceRun& t, RowlessCall& call) {
   auto* made = reinterpret_cast<PyTypeObject*>(type);
   const bool plain = call.c_self() == reinterpret_cast<PyObject*>(&PyBaseObject_Type);
   // Python refuses another class's __new__, and arguments nobody takes.
-  const bool excess = plain && !call.plain() && (made->tp_new != PyBaseObject_Type.tp_new || made->tp_init == PyBaseObject_Type.tp_init);
+  const bool excess = plain && !call.plain() &&
+                      (made->tp_new != PyBaseObject_Type.tp_new || made->tp_init == PyBaseObject_Type.tp_init);
   if (excess || call.c_self() != reinterpret_cast<PyObject*>(builtin_base(made)))
     break_graph(BreakReason::UnknownCall, std::string("__new__ of ") + made->tp_name);
   return new_instance(t, made, plain ? std::vector<V>() : call.positional, plain ? Keywords() : call.keywords);
@@ -388,8 +417,11 @@ V python_method_object(TraceRun& t, RowlessCall& call) {
   guard_type(t, call.value);
   PyObject *function = PyMethod_GET_FUNCTION(call.object), *self = PyMethod_GET_SELF(call.object);
   const SourceRef source = call.value.source;
-  V function_value = source ? t.wrap(function, t.sources().make(SourceKind::MethodFunction, source)) : wrap_constant(t, function);
-  call.positional.insert(call.positional.begin(), source ? t.wrap(self, t.sources().make(SourceKind::MethodSelf, source)) : wrap_constant(t, self));
+  V function_value =
+      source ? t.wrap(function, t.sources().make(SourceKind::MethodFunction, source)) : wrap_constant(t, function);
+  call.positional.insert(call.positional.begin(), source
+                                                      ? t.wrap(self, t.sources().make(SourceKind::MethodSelf, source))
+                                                      : wrap_constant(t, self));
   return t.call(function_value, std::move(call.positional), std::move(call.keywords));
 }
 
@@ -440,13 +472,16 @@ V pure_function(TraceRun& t, RowlessCall& call) {
     of_parts = of_parts || part != argument;
     argument = part;
     // math.fsum(values): only read.
-    if (argument->kind == ValueKind::List || argument->kind == ValueKind::Iterator) argument = t.tuple(t.sequence_items(argument));
+    if (argument->kind == ValueKind::List || argument->kind == ValueKind::Iterator)
+      argument = t.tuple(t.sequence_items(argument));
   }
   auto fold = [&] { return fold_call(t, call.object, call.positional, call.keywords); };
   return of_parts ? on_part_of(call.callable, fold) : fold();
 }
 
-V functional_object(TraceRun& t, RowlessCall& call) { return call_functional(t, call.callable, call.positional, call.keywords); }
+V functional_object(TraceRun& t, RowlessCall& call) {
+  return call_functional(t, call.callable, call.positional, call.keywords);
+}
 
 V compiled_object(TraceRun& t, RowlessCall& call) {
   if (call.type_name() == "framejit.CompiledMethod") {
@@ -454,8 +489,9 @@ V compiled_object(TraceRun& t, RowlessCall& call) {
     return t.call(field(t, call, "__func__"), std::move(call.positional), std::move(call.keywords));
   }
   if (call.type_name() != "framejit.CompiledFunction") return nullptr;
-  V wrapped = call.is_constant() ? wrap_constant(t, t.keep(Ref<>::steal(PyObject_GetAttrString(call.object, "__wrapped__"))).get())
-                                 : field(t, call, "__wrapped__");
+  V wrapped = call.is_constant()
+                  ? wrap_constant(t, t.keep(Ref<>::steal(PyObject_GetAttrString(call.object, "__wrapped__"))).get())
+                  : field(t, call, "__wrapped__");
   return t.call(wrapped, std::move(call.positional), std::move(call.keywords));
 }
 
@@ -475,7 +511,8 @@ V object_with_call(TraceRun& t, RowlessCall& call) {
   PyObject* method = fj_type_lookup(Py_TYPE(call.object), call_name);
   if (!method || !is_python_method(t, method)) return nullptr;
   class_attribute(t, t.type_of(call.callable), call_name);
-  if (method == module_call()) return call_module(t, call.callable, std::move(call.positional), std::move(call.keywords));
+  if (method == module_call())
+    return call_module(t, call.callable, std::move(call.positional), std::move(call.keywords));
   call.positional.insert(call.positional.begin(), call.callable);
   return t.call(wrap_constant(t, method), std::move(call.positional), std::move(call.keywords));
 }
@@ -504,8 +541,8 @@ V function_with_python_code(TraceRun& t, RowlessCall& call) {
   if (is_of_library(call.object))
     for (const V& argument : call.positional)
       if (holds_array(t, argument)) break_graph(BreakReason::UnsupportedOperation, callable_name(call.callable));
-  const bool rounds =
-      std::any_of(std::begin(kRounding), std::end(kRounding), [&](const char* name) { return call.object == attribute_of("math", name); });
+  const bool rounds = std::any_of(std::begin(kRounding), std::end(kRounding),
+                                  [&](const char* name) { return call.object == attribute_of("math", name); });
   for (const V& argument : call.positional)
     if (rounds || argument->kind == ValueKind::Number) t.round_as_library(argument);
   for (const V& argument : call.positional)
@@ -540,7 +577,8 @@ bool dispatches_to_numpy(TraceRun& tracer, const V& value) {
     }
     case ValueKind::Object: {
       PyObject* object = as<ObjectValue>(value)->object.get();
-      return is_plain(object) || PyType_Check(object) || PyFunction_Check(object) || dtype_from_object(object).has_value() || numpy_scalar_dtype(object).has_value();
+      return is_plain(object) || PyType_Check(object) || PyFunction_Check(object) ||
+             dtype_from_object(object).has_value() || numpy_scalar_dtype(object).has_value();
     }
     default: return false;
   }
@@ -548,14 +586,18 @@ bool dispatches_to_numpy(TraceRun& tracer, const V& value) {
 
 }  // namespace
 
-/// A function of NumPy that is Python code below its dispatch by __array_function__: inlined as any function. Null: it is none.
-V call_numpy_implementation(TraceRun& t, const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
+/// A function of NumPy that is Python code below its dispatch by __array_function__: inlined as any function. Null: it
+/// is none.
+V call_numpy_implementation(TraceRun& t, const V& callable, PyObject* object, const std::vector<V>& positional,
+                            const Keywords& keywords) {
   if (std::strcmp(Py_TYPE(object)->tp_name, "numpy._ArrayFunctionDispatcher")) return nullptr;
   PyObject* instead = traced_instead(object);
   bool own = true;
   for (const V& argument : positional) own = own && dispatches_to_numpy(t, argument);
   for (auto& [name, argument] : keywords) own = own && dispatches_to_numpy(t, argument);
-  Ref<> implementation = !own ? Ref<>() : instead ? Ref<>::borrow(instead) : Ref<>::steal(PyObject_GetAttrString(object, "_implementation"));
+  Ref<> implementation = !own      ? Ref<>()
+                         : instead ? Ref<>::borrow(instead)
+                                   : Ref<>::steal(PyObject_GetAttrString(object, "_implementation"));
   PyErr_Clear();
   if (!implementation || !PyFunction_Check(implementation.get())) return nullptr;
   guard_value(t, *as<ObjectValue>(callable));
@@ -580,10 +622,15 @@ V call_module(TraceRun& t, const V& module, std::vector<V> positional, Keywords 
     PyObject* name;
     bool forward;  // these run as torch's own code calls them
   };
-  static const Hooks own[] = {{name("_compiled_call_impl"), false}, {name("_backward_hooks"), false}, {name("_backward_pre_hooks"), false},
-                              {name("_forward_hooks"), true},       {name("_forward_pre_hooks"), true}};
-  static const Hooks global[] = {{name("_global_backward_pre_hooks"), false}, {name("_global_backward_hooks"), false},
-                                 {name("_global_forward_hooks"), true},       {name("_global_forward_pre_hooks"), true}};
+  static const Hooks own[] = {{name("_compiled_call_impl"), false},
+                              {name("_backward_hooks"), false},
+                              {name("_backward_pre_hooks"), false},
+                              {name("_forward_hooks"), true},
+                              {name("_forward_pre_hooks"), true}};
+  static const Hooks global[] = {{name("_global_backward_pre_hooks"), false},
+                                 {name("_global_backward_hooks"), false},
+                                 {name("_global_forward_hooks"), true},
+                                 {name("_global_forward_pre_hooks"), true}};
   static PyObject* const forward = name("forward");
   static PyObject* const call_impl = name("_call_impl");
   bool any = false;
@@ -597,7 +644,9 @@ V call_module(TraceRun& t, const V& module, std::vector<V> positional, Keywords 
   PyObject* globals = PyFunction_GET_GLOBALS(implementation);
   for (const Hooks& hooks : global) {
     PyObject* found = PyDict_GetItemWithError(globals, hooks.name);
-    if (found && !t.truth(t.wrap(found, t.sources().make(SourceKind::DictItem, globals_source(t, globals), 0, hooks.name)))) continue;
+    if (found &&
+        !t.truth(t.wrap(found, t.sources().make(SourceKind::DictItem, globals_source(t, globals), 0, hooks.name))))
+      continue;
     if (!found || !hooks.forward) break_graph(BreakReason::UnsupportedObject, "a backward hook for all modules");
     any = true;
   }
@@ -637,12 +686,14 @@ V inline_made_function(TraceRun& t, FunctionValue& function, std::vector<V> posi
                          text_of(function.qualname.get()).c_str(), std::move(positional), std::move(keywords));
 }
 
-/// That it has the code it has, and the same globals: of defaults and cells those that are looked at are guarded like any value.
+/// That it has the code it has, and the same globals: of defaults and cells those that are looked at are guarded like
+/// any value.
 void guard_code(TraceRun& t, SourceRef source, PyFunctionObject* function) {
   add_guard(t, GuardKind::FunctionCode, source, function->func_code);
   if (source->kind == SourceKind::Constant) return;  // `__globals__` can't be assigned
   SourceRef globals = t.sources().make(SourceKind::FunctionGlobals, source);
-  if (function->func_globals != t.request.function->func_globals) return add_guard(t, GuardKind::Identity, globals, function->func_globals);
+  if (function->func_globals != t.request.function->func_globals)
+    return add_guard(t, GuardKind::Identity, globals, function->func_globals);
   Guard same;
   same.kind = GuardKind::SameObject;
   same.source = globals;
@@ -650,34 +701,41 @@ void guard_code(TraceRun& t, SourceRef source, PyFunctionObject* function) {
   add_guard(t, std::move(same));
 }
 
-V inline_python_function(TraceRun& t, const V& callable, PyFunctionObject* function, std::vector<V> positional, Keywords keywords) {
+V inline_python_function(TraceRun& t, const V& callable, PyFunctionObject* function, std::vector<V> positional,
+                         Keywords keywords) {
   auto& value = *as<ObjectValue>(callable);
   SourceRef source = value.source ? value.source : t.sources().constant(reinterpret_cast<PyObject*>(function));
   guard_code(t, source, function);
   std::vector<V> defaults, closure;
   if (PyObject* tuple = function->func_defaults)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)
-      defaults.push_back(t.wrap(PyTuple_GET_ITEM(tuple, i), t.sources().make(SourceKind::FunctionDefault, source, i - PyTuple_GET_SIZE(tuple))));
+      defaults.push_back(t.wrap(PyTuple_GET_ITEM(tuple, i),
+                                t.sources().make(SourceKind::FunctionDefault, source, i - PyTuple_GET_SIZE(tuple))));
   std::vector<std::pair<std::string, V>> keyword_only;
   if (PyObject* dict = function->func_kwdefaults) {
     PyObject *key, *item;
     Py_ssize_t position = 0;
     while (PyDict_Next(dict, &position, &key, &item))
-      keyword_only.emplace_back(text_of(key), t.wrap(item, t.sources().make(SourceKind::FunctionKwDefault, source, 0, key)));
+      keyword_only.emplace_back(text_of(key),
+                                t.wrap(item, t.sources().make(SourceKind::FunctionKwDefault, source, 0, key)));
   }
   if (PyObject* tuple = function->func_closure)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)
       closure.push_back(t.wrap(PyTuple_GET_ITEM(tuple, i), t.sources().make(SourceKind::ClosureCell, source, i)));
-  return inline_function(t, reinterpret_cast<PyCodeObject*>(function->func_code), function->func_globals, defaults, keyword_only,
-                         std::move(closure), text_of(function->func_qualname).c_str(), std::move(positional), std::move(keywords));
+  return inline_function(t, reinterpret_cast<PyCodeObject*>(function->func_code), function->func_globals, defaults,
+                         keyword_only, std::move(closure), text_of(function->func_qualname).c_str(),
+                         std::move(positional), std::move(keywords));
 }
 
 V inline_function(TraceRun& t, PyCodeObject* code, PyObject* globals, const std::vector<V>& defaults,
-                              const std::vector<std::pair<std::string, V>>& kwdefaults, std::vector<V> closure, const char* name,
-                              std::vector<V> positional, Keywords keywords) {
-  auto refuse = [&](const std::string& what) { break_graph(BreakReason::ErrorWhileTracing, std::string(name) + "() " + what); };
+                  const std::vector<std::pair<std::string, V>>& kwdefaults, std::vector<V> closure, const char* name,
+                  std::vector<V> positional, Keywords keywords) {
+  auto refuse = [&](const std::string& what) {
+    break_graph(BreakReason::ErrorWhileTracing, std::string(name) + "() " + what);
+  };
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) break_graph(BreakReason::Generator, name);
-  const int positional_count = code->co_argcount, keyword_only = code->co_kwonlyargcount, named = positional_count + keyword_only;
+  const int positional_count = code->co_argcount, keyword_only = code->co_kwonlyargcount,
+            named = positional_count + keyword_only;
   auto frame = std::make_shared<Frame>();
   frame->code = t.decodes.get(code);
   frame->co = code;

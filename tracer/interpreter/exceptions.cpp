@@ -1,8 +1,8 @@
 /// Exceptions raised and caught within one trace.
 ///
-/// A raise whose handler is in a frame being traced goes there, as a C++ exception; one that would leave the outermost frame
-/// is a break at the raise, which Python then performs with a true traceback. An exception that was raised can't be handed
-/// back to Python (its traceback is missing), nor can a frame that is handling one: see ExitBuilder.
+/// A raise whose handler is in a frame being traced goes there, as a C++ exception; one that would leave the outermost
+/// frame is a break at the raise, which Python then performs with a true traceback. An exception that was raised can't
+/// be handed back to Python (its traceback is missing), nor can a frame that is handling one: see ExitBuilder.
 #include "tracer/interpreter/exceptions.h"
 
 #include <algorithm>
@@ -44,8 +44,9 @@ void set_exception_field(InstanceValue& exception, const char* name, const V& va
 void cut_context(const V& from, const V& exception) {
   std::set<Value*> seen;
   for (auto* at = as<InstanceValue>(from); at && seen.insert(at).second;) {
-    auto context = std::find_if(at->attributes.begin(), at->attributes.end(),
-                                [](auto& field) { return PyUnicode_CompareWithASCIIString(field.first.get(), "__context__") == 0; });
+    auto context = std::find_if(at->attributes.begin(), at->attributes.end(), [](auto& field) {
+      return PyUnicode_CompareWithASCIIString(field.first.get(), "__context__") == 0;
+    });
     if (context == at->attributes.end()) return;
     if (context->second == exception) {
       at->attributes.erase(context);
@@ -68,7 +69,8 @@ bool can_catch(TraceRun& t) {
 void raise(TraceRun& t, const V& exception, BreakReason reason, const std::string& detail) {
   auto& instance = *as<InstanceValue>(exception);
   // One that is raised again breaks, if it comes to that, for the reason and at the place of its first raise.
-  auto known = std::find_if(t.exceptions->raises.begin(), t.exceptions->raises.end(), [&](const RaisedInTrace& old) { return old.exception == exception; });
+  auto known = std::find_if(t.exceptions->raises.begin(), t.exceptions->raises.end(),
+                            [&](const RaisedInTrace& old) { return old.exception == exception; });
   if (!can_catch(t)) {
     if (known == t.exceptions->raises.end()) break_graph(reason, detail);
     t.break_location = known->where;
@@ -82,7 +84,8 @@ void raise(TraceRun& t, const V& exception, BreakReason reason, const std::strin
     set_context(t, instance, t.exceptions->handling.back());
   }
   if (known == t.exceptions->raises.end()) {
-    t.exceptions->raises.push_back({exception, reason, detail, t.location(), text_of(t.frames.back()->co->co_qualname), t.step});
+    t.exceptions->raises.push_back(
+        {exception, reason, detail, t.location(), text_of(t.frames.back()->co->co_qualname), t.step});
     throw RaisedInTrace(t.exceptions->raises.back());
   }
   throw RaisedInTrace(*known);
@@ -93,7 +96,9 @@ void set_cause(TraceRun& t, InstanceValue& exception, const V& cause) {
   set_exception_field(exception, "__suppress_context__", t.boolean(true));
 }
 
-void set_context(TraceRun& t, InstanceValue& exception, const V& context) { set_exception_field(exception, "__context__", context); }
+void set_context(TraceRun& t, InstanceValue& exception, const V& context) {
+  set_exception_field(exception, "__context__", context);
+}
 
 std::optional<V> exception_attribute(TraceRun& t, InstanceValue& exception, const std::string& name) {
   auto* base = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
@@ -131,7 +136,8 @@ V exception_info(TraceRun& t) {
     Ref<> function = t.keep(imported("sys", "exception"));
     static PyObject* const nothing = PyTuple_New(0);
     Ref<> outside = function ? Ref<>::steal(PyObject_CallNoArgs(function.get())) : Ref<>();
-    if (outside.get() != Py_None) break_graph(BreakReason::UnsupportedObject, "sys.exc_info() of an exception that is handled outside");
+    if (outside.get() != Py_None)
+      break_graph(BreakReason::UnsupportedObject, "sys.exc_info() of an exception that is handled outside");
     t.is_none(t.wrap(Py_None, t.sources().make(SourceKind::Answer, t.sources().constant(function.get()), 0, nothing)));
     return t.tuple({t.none(), t.none(), t.none()});
   }
@@ -139,7 +145,8 @@ V exception_info(TraceRun& t) {
   auto traceback = std::make_shared<InstanceValue>();
   traceback->type = Ref<PyTypeObject>::borrow(&PyTraceBack_Type);
   traceback->raised = true;
-  return t.tuple({wrap_constant(t, reinterpret_cast<PyObject*>(as<InstanceValue>(exception)->type.get())), exception, traceback});
+  return t.tuple(
+      {wrap_constant(t, reinterpret_cast<PyObject*>(as<InstanceValue>(exception)->type.get())), exception, traceback});
 }
 
 bool is_stop(TraceRun& t, const V& exception, PyObject* other) {
@@ -155,8 +162,9 @@ void raise_python_error(TraceRun& t) {
   FJ_CHECK(error, "no error is set");
   const std::string detail = std::string(Py_TYPE(error.get())->tp_name) + ": " + text_of(error.get());
   // Only what its arguments say all of; an OSError or UnicodeError has more.
-  constexpr const char* kSimple[] = {"ValueError", "TypeError", "KeyError", "IndexError", "ZeroDivisionError", "OverflowError", "AttributeError",
-                                     "ArithmeticError", "LookupError", "RuntimeError", "NotImplementedError"};
+  constexpr const char* kSimple[] = {"ValueError",        "TypeError",     "KeyError",           "IndexError",
+                                     "ZeroDivisionError", "OverflowError", "AttributeError",     "ArithmeticError",
+                                     "LookupError",       "RuntimeError",  "NotImplementedError"};
   const bool simple = std::any_of(std::begin(kSimple), std::end(kSimple), [&](const char* name) {
     return Py_TYPE(error.get()) == reinterpret_cast<PyTypeObject*>(PyDict_GetItemString(PyEval_GetBuiltins(), name));
   });
@@ -169,7 +177,8 @@ void raise_python_error(TraceRun& t) {
     if (!is_plain(item)) break_graph(BreakReason::ErrorWhileTracing, detail);
     values.push_back(wrap_constant(t, t.keep(Ref<>::borrow(item)).get()));
   }
-  raise(t, reinterpret_cast<PyObject*>(Py_TYPE(error.get())), std::move(values), BreakReason::ErrorWhileTracing, detail);
+  raise(t, reinterpret_cast<PyObject*>(Py_TYPE(error.get())), std::move(values), BreakReason::ErrorWhileTracing,
+        detail);
 }
 
 void raise(TraceRun& t, PyObject* type, std::vector<V> arguments, BreakReason reason, const std::string& detail) {
@@ -236,8 +245,10 @@ bool handler_instruction(TraceRun& t, Frame& frame, const FjInstr& instr) {
       bool matches = false;
       for (const V& one : filter->kind == ValueKind::Tuple ? t.sequence_items(filter) : std::vector<V>{filter}) {
         PyObject* type = t.constant_object(one);
-        if (!type || !PyExceptionClass_Check(type)) break_graph(BreakReason::UnsupportedObject, "except " + describe(one));
-        matches = matches || PyType_IsSubtype(as<InstanceValue>(exception)->type.get(), reinterpret_cast<PyTypeObject*>(type));
+        if (!type || !PyExceptionClass_Check(type))
+          break_graph(BreakReason::UnsupportedObject, "except " + describe(one));
+        matches = matches ||
+                  PyType_IsSubtype(as<InstanceValue>(exception)->type.get(), reinterpret_cast<PyTypeObject*>(type));
       }
       frame.stack.push_back(t.boolean(matches));
       return true;
@@ -254,14 +265,15 @@ bool handler_instruction(TraceRun& t, Frame& frame, const FjInstr& instr) {
 
 namespace {
 
-/// Classes of C that do nothing with their arguments but keep them. OSError makes one of its subclasses, ExceptionGroup and
-/// UnicodeError look at what they are given.
+/// Classes of C that do nothing with their arguments but keep them. OSError makes one of its subclasses, ExceptionGroup
+/// and UnicodeError look at what they are given.
 bool keeps_its_arguments(PyTypeObject* type) {
   while (type->tp_flags & Py_TPFLAGS_HEAPTYPE && type->tp_base) type = type->tp_base;
   auto* plain = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
   if (type->tp_new != plain->tp_new) return false;
   if (type->tp_init == plain->tp_init) return true;
-  for (PyObject* known : {PyExc_StopIteration, PyExc_NameError, PyExc_UnboundLocalError, PyExc_AttributeError, PyExc_SystemExit})
+  for (PyObject* known :
+       {PyExc_StopIteration, PyExc_NameError, PyExc_UnboundLocalError, PyExc_AttributeError, PyExc_SystemExit})
     if (type == reinterpret_cast<PyTypeObject*>(known)) return true;
   return false;
 }

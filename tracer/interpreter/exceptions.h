@@ -8,7 +8,8 @@ namespace fj {
 
 /// To a handler that is part of the trace, or a break for `reason`.
 [[noreturn]] void raise(TraceRun& t, const V& exception, BreakReason reason, const std::string& detail);
-[[noreturn]] void raise(TraceRun& t, PyObject* type, std::vector<V> arguments, BreakReason reason, const std::string& detail);
+[[noreturn]] void raise(TraceRun& t, PyObject* type, std::vector<V> arguments, BreakReason reason,
+                        const std::string& detail);
 void raise_instruction(TraceRun& t, Frame& frame, int arguments);
 /// The Python error that is set, which a function called on constants has raised.
 [[noreturn]] void raise_python_error(TraceRun& t);

@@ -1,7 +1,7 @@
 /// The instructions of bytecode.def on symbolic values: `execute` is the table.
 ///
-/// What has more than a few lines lives in the files of values/ or in unpacking.cpp. What is not handled here breaks the graph with
-/// UnsupportedBytecode and runs concretely.
+/// What has more than a few lines lives in the files of values/ or in unpacking.cpp. What is not handled here breaks
+/// the graph with UnsupportedBytecode and runs concretely.
 #include "tracer/interpreter/instructions.h"
 
 #include <opcode.h>
@@ -37,9 +37,10 @@ V& bound_local(TraceRun& tracer, Frame& frame, int slot) {
   V& value = tracer.local(frame, slot);
   if (!value)
     raise(tracer, PyExc_UnboundLocalError,
-                 {tracer.string("cannot access local variable '" + text_of(PyTuple_GET_ITEM(frame.co->co_localsplusnames, slot)) +
-                                       "' where it is not associated with a value")},
-                 BreakReason::ErrorWhileTracing, "a local variable is not bound here");
+          {tracer.string("cannot access local variable '" +
+                         text_of(PyTuple_GET_ITEM(frame.co->co_localsplusnames, slot)) +
+                         "' where it is not associated with a value")},
+          BreakReason::ErrorWhileTracing, "a local variable is not bound here");
   return value;
 }
 
@@ -60,9 +61,10 @@ V deref(TraceRun& tracer, Frame& frame, int slot) {
     const std::string name = text_of(PyTuple_GET_ITEM(frame.co->co_localsplusnames, slot));
     const bool free = slot >= frame.co->co_nlocalsplus - frame.co->co_nfreevars;
     raise(tracer, free ? PyExc_NameError : PyExc_UnboundLocalError,
-                 {tracer.string(free ? "cannot access free variable '" + name + "' where it is not associated with a value in enclosing scope"
-                                            : "cannot access local variable '" + name + "' where it is not associated with a value")},
-                 BreakReason::ErrorWhileTracing, "a closure variable is not bound here");
+          {tracer.string(free ? "cannot access free variable '" + name +
+                                    "' where it is not associated with a value in enclosing scope"
+                              : "cannot access local variable '" + name + "' where it is not associated with a value")},
+          BreakReason::ErrorWhileTracing, "a closure variable is not bound here");
   }
   return contents;
 }
@@ -153,12 +155,14 @@ V loaded_module(TraceRun& tracer, const std::string& name) {
   Ref<> initialising = spec && spec != Py_None ? Ref<>::steal(PyObject_GetAttrString(spec, "_initializing")) : Ref<>();
   PyErr_Clear();
   if (initialising.get() == Py_True) return nullptr;
-  V value = tracer.wrap(module, tracer.sources().make(SourceKind::DictItem, tracer.sources().constant(modules), 0, key.get()));
+  V value = tracer.wrap(module,
+                        tracer.sources().make(SourceKind::DictItem, tracer.sources().constant(modules), 0, key.get()));
   tracer.type_of(value);
   return value;
 }
 
-/// What `import a.b` or `from a import b, c` gives where nothing is left to load: then the statement has no effect. Null: otherwise.
+/// What `import a.b` or `from a import b, c` gives where nothing is left to load: then the statement has no effect.
+/// Null: otherwise.
 V imported_already(TraceRun& tracer, Frame& frame, PyObject* name, const V& names, const V& level) {
   PyObject* depth = tracer.constant_object(level);
   PyObject* from = tracer.constant_object(names);
@@ -168,14 +172,18 @@ V imported_already(TraceRun& tracer, Frame& frame, PyObject* name, const V& name
   PyObject* builtins = frame.builtins.get();
   PyObject* import = PyDict_Check(builtins) ? PyDict_GetItemWithError(builtins, import_name) : nullptr;
   PyErr_Clear();
-  if (!import || !PyCFunction_Check(import) || std::strcmp(reinterpret_cast<PyCFunctionObject*>(import)->m_ml->ml_name, "__import__")) return nullptr;
+  if (!import || !PyCFunction_Check(import) ||
+      std::strcmp(reinterpret_cast<PyCFunctionObject*>(import)->m_ml->ml_name, "__import__"))
+    return nullptr;
   const bool own = builtins == tracer.request.function->func_builtins;
-  tracer.constant_object(tracer.wrap(import, own ? tracer.sources().builtin(import_name)
-                                                 : tracer.sources().make(SourceKind::DictItem, tracer.sources().constant(builtins), 0, import_name)));
+  tracer.constant_object(tracer.wrap(
+      import, own ? tracer.sources().builtin(import_name)
+                  : tracer.sources().make(SourceKind::DictItem, tracer.sources().constant(builtins), 0, import_name)));
   const std::string path = text_of(name);
   V module = loaded_module(tracer, path);
   if (!module) return nullptr;
-  if (from == Py_None) return path.find('.') == std::string::npos ? module : loaded_module(tracer, path.substr(0, path.find('.')));
+  if (from == Py_None)
+    return path.find('.') == std::string::npos ? module : loaded_module(tracer, path.substr(0, path.find('.')));
   // Names that a package lacks are modules to load.
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(from); ++i)
     if (!find_attribute(tracer, module, PyTuple_GET_ITEM(from, i))) return nullptr;
@@ -190,7 +198,8 @@ PyObject* special_name(const char* text) {
 
 /// `type(owner).name` bound to the owner, as `with` looks it up.
 V special_method(TraceRun& tracer, const V& owner, PyObject* name) {
-  if (owner->kind != ValueKind::Object && owner->kind != ValueKind::Instance) break_graph(BreakReason::ContextManager, describe(owner));
+  if (owner->kind != ValueKind::Object && owner->kind != ValueKind::Instance)
+    break_graph(BreakReason::ContextManager, describe(owner));
   PyTypeObject* type = tracer.type_of(owner);
   PyObject* found = class_attribute(tracer, type, name);
   if (!found) break_graph(BreakReason::ContextManager, describe(owner));
@@ -277,12 +286,14 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       if (!frame.names) break;
       return delete_item(*this, frame.names, wrap_constant(*this, name_at(frame, arg)));
     case FJ_LOAD_CLASSDEREF: {
-      V own = frame.names ? dict_find(*this, *frame.names, PyTuple_GET_ITEM(frame.co->co_localsplusnames, arg)) : nullptr;
+      V own =
+          frame.names ? dict_find(*this, *frame.names, PyTuple_GET_ITEM(frame.co->co_localsplusnames, arg)) : nullptr;
       return push(own ? own : deref(*this, frame, arg));
     }
     case FJ_STORE_GLOBAL: {
       PyObject *globals = frame.globals.get(), *name = name_at(frame, arg);
-      if (V space = known_dict(*this, globals, globals_place(*this, frame))) return dict_store(*this, space, Ref<>::borrow(name), pop(frame));
+      if (V space = known_dict(*this, globals, globals_place(*this, frame)))
+        return dict_store(*this, space, Ref<>::borrow(name), pop(frame));
       return note_global(*this, globals, name, pop(frame));
     }
     case FJ_DELETE_GLOBAL: {
@@ -303,7 +314,8 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       return load_attribute(*this, frame, owner, name_at(frame, arg));
     }
     case FJ_LOAD_METHOD: {
-      // A bound method with a NULL is as good as the pair (function, self), and any attribute may be one. An exit makes the pair of it.
+      // A bound method with a NULL is as good as the pair (function, self), and any attribute may be one. An exit makes
+      // the pair of it.
       V owner = pop(frame);
       if (!fj_call_layout_callable_first()) push(std::make_shared<NullValue>(owner));
       load_attribute(*this, frame, owner, name_at(frame, arg));
@@ -448,8 +460,11 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     }
     case FJ_BUILD_STRING: {
       std::vector<V> parts = pop_many(frame, arg);
-      const auto is_text = [](const V& part) { return as<ObjectValue>(part) && PyUnicode_CheckExact(as<ObjectValue>(part)->object.get()); };
-      if (std::all_of(parts.begin(), parts.end(), is_text) && std::any_of(parts.begin(), parts.end(), [&](const V& part) { return changes(*this, part); })) {
+      const auto is_text = [](const V& part) {
+        return as<ObjectValue>(part) && PyUnicode_CheckExact(as<ObjectValue>(part)->object.get());
+      };
+      if (std::all_of(parts.begin(), parts.end(), is_text) &&
+          std::any_of(parts.begin(), parts.end(), [&](const V& part) { return changes(*this, part); })) {
         V joined = parts[0];
         for (std::size_t i = 1; i < parts.size(); ++i) joined = binary(NB_ADD, joined, parts[i]);
         return push(joined);
@@ -457,7 +472,8 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       Ref<> text = Ref<>::steal(PyUnicode_FromString(""));
       for (V& part : parts) {
         PyObject* object = constant_object(part);
-        if (!object || !PyUnicode_CheckExact(object)) break_graph(BreakReason::UnsupportedObject, "formats " + describe(part));
+        if (!object || !PyUnicode_CheckExact(object))
+          break_graph(BreakReason::UnsupportedObject, "formats " + describe(part));
         text = Ref<>::steal(PyUnicode_Concat(text.get(), object));
       }
       return push(wrap_constant(*this, keep(text).get()));
@@ -534,7 +550,8 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       if (arg & 1) {
         for (auto& [key, value] : mapping_items(*this, pop(frame))) {
           PyObject* name = constant_object(key);
-          if (!name || !PyUnicode_CheckExact(name)) break_graph(BreakReason::ErrorWhileTracing, "keywords must be strings");
+          if (!name || !PyUnicode_CheckExact(name))
+            break_graph(BreakReason::ErrorWhileTracing, "keywords must be strings");
           keywords.emplace_back(keyword_name(name), value);
         }
       }
@@ -563,7 +580,8 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       return push(owner);
     }
     case FJ_LOAD_BUILD_CLASS: {
-      PyObject* builder = PyDict_Check(frame.builtins.get()) ? PyDict_GetItemString(frame.builtins.get(), "__build_class__") : nullptr;
+      PyObject* builder =
+          PyDict_Check(frame.builtins.get()) ? PyDict_GetItemString(frame.builtins.get(), "__build_class__") : nullptr;
       if (!builder) break;
       return push(wrap_constant(*this, builder));
     }
@@ -646,12 +664,14 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     // ---- matching
     case FJ_MATCH_SEQUENCE: {
       V subject = peek(frame, 1);
-      const bool matches = subject->kind == ValueKind::Array ? false : PyType_HasFeature(type_of(subject), Py_TPFLAGS_SEQUENCE);
+      const bool matches =
+          subject->kind == ValueKind::Array ? false : PyType_HasFeature(type_of(subject), Py_TPFLAGS_SEQUENCE);
       return push(boolean(matches));
     }
     case FJ_MATCH_MAPPING: {
       V subject = peek(frame, 1);
-      return push(boolean(subject->kind != ValueKind::Array && PyType_HasFeature(type_of(subject), Py_TPFLAGS_MAPPING)));
+      return push(
+          boolean(subject->kind != ValueKind::Array && PyType_HasFeature(type_of(subject), Py_TPFLAGS_MAPPING)));
     }
     case FJ_MATCH_KEYS:
       return push(match_keys(*this, peek(frame, 2), peek(frame, 1)));

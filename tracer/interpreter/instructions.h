@@ -1,5 +1,5 @@
-/// Shared by the files that carry out instructions: the symbolic stack, and the parts of instructions that have a file of
-/// their own.
+/// Shared by the files that carry out instructions: the symbolic stack, and the parts of instructions that have a file
+/// of their own.
 #pragma once
 
 #include "runtime/base/error.h"

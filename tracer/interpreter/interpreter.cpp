@@ -36,17 +36,31 @@ const FjCode* DecodeCache::get(PyCodeObject* code) {
 }
 
 TraceRun::TraceRun(const TraceRequest& request, DecodeCache& decodes, Learnt& learnt, int stop_before)
-    : request(request), decodes(decodes), learnt(learnt), identity(new Identity),
-      effects(new EffectLog), inputs(new GraphInputs), gradients(new GradientLedger(*graph_)), modes(new ModeLedger), warnings(new WarningLedger),
-      classes(new ClassLedger), sizes(new SizeLedger), transforms(new TransformLedger), exceptions(new ExceptionLedger), cached(new CachedCalls),
-      placement(new Placement), rows(new RowCalls), stop_before_(stop_before) {
+    : request(request),
+      decodes(decodes),
+      learnt(learnt),
+      identity(new Identity),
+      effects(new EffectLog),
+      inputs(new GraphInputs),
+      gradients(new GradientLedger(*graph_)),
+      modes(new ModeLedger),
+      warnings(new WarningLedger),
+      classes(new ClassLedger),
+      sizes(new SizeLedger),
+      transforms(new TransformLedger),
+      exceptions(new ExceptionLedger),
+      cached(new CachedCalls),
+      placement(new Placement),
+      rows(new RowCalls),
+      stop_before_(stop_before) {
   guards_ = std::make_unique<GuardSet>(sources_);
   current_step = 0;
   none_ = std::make_shared<ObjectValue>(Ref<>::borrow(Py_None));
   true_ = std::make_shared<ObjectValue>(Ref<>::borrow(Py_True));
   false_ = std::make_shared<ObjectValue>(Ref<>::borrow(Py_False));
   graph().name = text_of(reinterpret_cast<PyCodeObject*>(request.code->code)->co_name);
-  logs_instructions_ = log_enabled(Artifact::bytecode, text_of(reinterpret_cast<PyCodeObject*>(request.code->code)->co_qualname));
+  logs_instructions_ =
+      log_enabled(Artifact::bytecode, text_of(reinterpret_cast<PyCodeObject*>(request.code->code)->co_qualname));
   modes->now.grad = torch_module() && torch_grad_enabled();
   modes->now.inference = torch_module() && (torch_modes() & torch_mode_bits::kInference);
   modes->outside = modes->now;
@@ -67,7 +81,8 @@ V TraceRun::run() {
   for (PyObject* object : request.values.slots) held_.push_back(object != nullptr);
   if (PyObject* closure = request.function->func_closure)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(closure); ++i)
-      outer.closure.push_back(wrap(PyTuple_GET_ITEM(closure, i), sources().make(SourceKind::ClosureCell, sources().function(), i)));
+      outer.closure.push_back(
+          wrap(PyTuple_GET_ITEM(closure, i), sources().make(SourceKind::ClosureCell, sources().function(), i)));
   for (std::size_t i = local_count; i < request.values.slots.size(); ++i) {
     PyObject* object = request.values.slots[i];
     SourceRef source = sources().slot(int(i), "stack[" + std::to_string(i - local_count) + "]");
@@ -89,7 +104,8 @@ std::uint32_t TraceRun::collected_conditions() {
   // A library call reports what it is told to.
   for (; collected_nodes_ < graph().nodes.size(); ++collected_nodes_) {
     const Node& node = graph().nodes[collected_nodes_];
-    collected_ |= modes->now.float_conditions & (node.op == Op::extern_call ? kFloatConditions : conditions_of(graph(), node));
+    collected_ |=
+        modes->now.float_conditions & (node.op == Op::extern_call ? kFloatConditions : conditions_of(graph(), node));
   }
   return collected_;
 }
@@ -97,13 +113,15 @@ std::uint32_t TraceRun::collected_conditions() {
 void TraceRun::let_go(int slot) {
   if (slot >= int(held_.size()) || !held_[std::size_t(slot)]) return;
   held_[std::size_t(slot)] = false;
-  if (request.fragile[std::size_t(slot)]) break_graph(BreakReason::UnsupportedObject, "lets go of an object whose end runs Python code");
+  if (request.fragile[std::size_t(slot)])
+    break_graph(BreakReason::UnsupportedObject, "lets go of an object whose end runs Python code");
 }
 
 void TraceRun::check_limits() {
   if (++instruction_count_ > request.instruction_limit) break_graph(BreakReason::GraphTooLong, "too many instructions");
   if (int(graph().nodes.size()) > request.node_limit)
-    break_graph(request.cut ? BreakReason::TooMuchWork : BreakReason::GraphTooLong, "more than " + std::to_string(request.node_limit) + " operations");
+    break_graph(request.cut ? BreakReason::TooMuchWork : BreakReason::GraphTooLong,
+                "more than " + std::to_string(request.node_limit) + " operations");
 }
 
 namespace {
@@ -131,7 +149,8 @@ V TraceRun::run_frame(Frame& frame) {
     if (frame.thrown) {
       V exception = std::exchange(frame.thrown, nullptr);
       as<InstanceValue>(exception)->raised = true;
-      const RaisedInTrace raised{exception, BreakReason::Raise, source_text(), location(), text_of(frame.co->co_qualname), step};
+      const RaisedInTrace raised{
+          exception, BreakReason::Raise, source_text(), location(), text_of(frame.co->co_qualname), step};
       if (!handle(*this, frame, frame.code->instrs[frame.executing], raised)) {
         frame.finished = true;
         throw raised;
@@ -161,7 +180,8 @@ V TraceRun::run_frame(Frame& frame) {
         frame.finished = false;
       }
       if (frame.outermost && !result)
-        while (!initial_stack_.empty() && (initial_stack_.size() > frame.stack.size() || frame.stack[initial_stack_.size() - 1] != initial_stack_.back())) {
+        while (!initial_stack_.empty() && (initial_stack_.size() > frame.stack.size() ||
+                                           frame.stack[initial_stack_.size() - 1] != initial_stack_.back())) {
           initial_stack_.pop_back();
           let_go(int(frame.slots.size() + initial_stack_.size()));
         }
@@ -179,8 +199,9 @@ V TraceRun::run_frame(Frame& frame) {
 /// `FRAMEJIT_LOGS=bytecode`: the instruction about to run and the symbolic stack.
 void TraceRun::log_instruction(const Frame& frame, const FjInstr& instr) const {
   const Location where = location();
-  std::string text = std::string((frames.size() - 1) * 2, ' ') + text_of(frame.co->co_name) + ":" + std::to_string(where.line) + "  " +
-                     fj_opcode_name(instr.opcode) + " " + std::to_string(instr.arg) + "  [";
+  std::string text = std::string((frames.size() - 1) * 2, ' ') + text_of(frame.co->co_name) + ":" +
+                     std::to_string(where.line) + "  " + fj_opcode_name(instr.opcode) + " " +
+                     std::to_string(instr.arg) + "  [";
   for (std::size_t i = 0; i < frame.stack.size(); ++i) text += (i ? ", " : "") + describe(frame.stack[i]);
   log(Artifact::bytecode, text + "]");
 }
@@ -197,8 +218,9 @@ Location TraceRun::location() const {
 std::string TraceRun::source_text() const {
   Location where = location();
   Ref<> linecache = Ref<>::steal(PyImport_ImportModule("linecache"));
-  Ref<> line = linecache ? Ref<>::steal(PyObject_CallMethod(linecache.get(), "getline", "si", where.file.c_str(), where.line))
-                         : Ref<>();
+  Ref<> line = linecache
+                   ? Ref<>::steal(PyObject_CallMethod(linecache.get(), "getline", "si", where.file.c_str(), where.line))
+                   : Ref<>();
   if (!line) {
     PyErr_Clear();
     return "";

@@ -1,5 +1,5 @@
-/// Backward data flow over the decoded instructions: a slot is live where it is read later on some path, exception handlers
-/// included.
+/// Backward data flow over the decoded instructions: a slot is live where it is read later on some path, exception
+/// handlers included.
 #include "tracer/interpreter/liveness.h"
 
 namespace fj {
@@ -7,7 +7,8 @@ namespace fj {
 namespace {
 
 bool looks_at_locals(PyCodeObject* code) {
-  constexpr const char* kNames[] = {"locals", "vars", "dir", "eval", "exec", "breakpoint", "set_trace", "_getframe", "currentframe", "super"};
+  constexpr const char* kNames[] = {"locals",     "vars",      "dir",       "eval",         "exec",
+                                    "breakpoint", "set_trace", "_getframe", "currentframe", "super"};
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); ++i)
     for (const char* name : kNames)
       if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(code->co_names, i), name) == 0) return true;
@@ -36,7 +37,8 @@ std::vector<bool> live_slots(const FjCode& code, int instruction) {
   auto* co = reinterpret_cast<PyCodeObject*>(code.code);
   const auto slots = std::size_t(co->co_nlocalsplus);
   bool all = looks_at_locals(co);
-  for (int i = 0; i < code.count; ++i) all = all || code.instrs[i].opcode == FJ_UNSUPPORTED || code.instrs[i].opcode == FJ_LOAD_SUPER_ATTR;
+  for (int i = 0; i < code.count; ++i)
+    all = all || code.instrs[i].opcode == FJ_UNSUPPORTED || code.instrs[i].opcode == FJ_LOAD_SUPER_ATTR;
   if (all) return std::vector<bool>(slots, true);
 
   std::vector<Flow> flows;

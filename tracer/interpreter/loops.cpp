@@ -10,7 +10,8 @@ std::vector<Loop> loops_of(const FjCode& code) {
     const FjInstr& instr = code.instrs[i];
     const auto flow = fj_opcode_rows[instr.opcode].flow;
     if ((flow != FJ_FLOW_Jump && flow != FJ_FLOW_Branch) || instr.arg > i) continue;
-    const auto known = std::find_if(loops.begin(), loops.end(), [&](const Loop& loop) { return loop.header == instr.arg; });
+    const auto known =
+        std::find_if(loops.begin(), loops.end(), [&](const Loop& loop) { return loop.header == instr.arg; });
     if (known != loops.end())
       known->last = i;
     else

@@ -46,7 +46,8 @@ V known_dict(TraceRun& t, PyObject* dict, SourceRef place) {
 
 SourceRef globals_place(TraceRun& t, const Frame& frame) {
   const bool own = frame.globals.get() == t.request.function->func_globals;
-  return own ? t.sources().make(SourceKind::FunctionGlobals, t.sources().function()) : globals_source(t, frame.globals.get());
+  return own ? t.sources().make(SourceKind::FunctionGlobals, t.sources().function())
+             : globals_source(t, frame.globals.get());
 }
 
 V load_global(TraceRun& t, Frame& frame, PyObject* name) {
@@ -75,14 +76,18 @@ V load_global(TraceRun& t, Frame& frame, PyObject* name) {
 
 void raise_no_attribute(TraceRun& t, const V& owner, PyObject* name) {
   const std::string detail = describe(owner) + " has no attribute '" + text_of(name) + "'";
-  if (owner->kind != ValueKind::Object && owner->kind != ValueKind::Instance) break_graph(BreakReason::ErrorWhileTracing, detail);
+  if (owner->kind != ValueKind::Object && owner->kind != ValueKind::Instance)
+    break_graph(BreakReason::ErrorWhileTracing, detail);
   auto* object = as<ObjectValue>(owner);
   const bool type = object && PyType_Check(object->object.get());
   if (object && PyModule_Check(object->object.get())) break_graph(BreakReason::ErrorWhileTracing, detail);
   auto error = std::make_shared<InstanceValue>();
   error->type = Ref<PyTypeObject>::borrow(reinterpret_cast<PyTypeObject*>(PyExc_AttributeError));
-  const std::string what = type ? "type object '" + text_of(Ref<>::steal(PyType_GetName(reinterpret_cast<PyTypeObject*>(object->object.get()))).get()) + "'"
-                                : "'" + std::string(t.type_of(owner)->tp_name) + "' object";
+  const std::string what =
+      type
+          ? "type object '" +
+                text_of(Ref<>::steal(PyType_GetName(reinterpret_cast<PyTypeObject*>(object->object.get()))).get()) + "'"
+          : "'" + std::string(t.type_of(owner)->tp_name) + "' object";
   error->args = {t.string(what + " has no attribute '" + text_of(name) + "'")};
   error->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("name")), wrap_constant(t, name));
   error->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString("obj")), owner);

@@ -12,8 +12,8 @@ void load_attribute(TraceRun& t, Frame& frame, const V& owner, PyObject* name);
 V load_global(TraceRun& t, Frame& frame, PyObject* name);
 [[noreturn]] void raise_undefined(TraceRun& t, PyObject* name);
 SourceRef globals_source(TraceRun& t, PyObject* globals);
-/// The Value of the dict at `place`, if the trace knows it as one: all that names its items goes by it. Null: it was never
-/// looked at whole.
+/// The Value of the dict at `place`, if the trace knows it as one: all that names its items goes by it. Null: it was
+/// never looked at whole.
 V known_dict(TraceRun& t, PyObject* dict, SourceRef place);
 SourceRef globals_place(TraceRun& t, const Frame& frame);
 V cell_contents(TraceRun& t, CellValue& cell);  // null: empty

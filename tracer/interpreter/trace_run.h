@@ -1,8 +1,9 @@
-/// The state of one trace: the symbolic interpreter, its frames and values, what it has noted. Seen by the tracer's own files only.
+/// The state of one trace: the symbolic interpreter, its frames and values, what it has noted. Seen by the tracer's own
+/// files only.
 ///
 /// One TraceRun for each try. `run()` executes the outermost frame step by step; a step is one resumable
-/// instruction of that frame, and the unit of rollback. Structures to know: `Frame` (one symbolic frame, the outermost or
-/// an inlined callee's), `identity_` (real object -> its one Value), and the log of side effects.
+/// instruction of that frame, and the unit of rollback. Structures to know: `Frame` (one symbolic frame, the outermost
+/// or an inlined callee's), `identity_` (real object -> its one Value), and the log of side effects.
 #pragma once
 
 #include <map>
@@ -36,8 +37,8 @@ class DecodeCache {
   std::unordered_map<PyCodeObject*, std::unique_ptr<FjCode, Free>> codes_;
 };
 
-/// Where a call stands: the instruction of each frame, the outermost first, and how many calls the trace has made there before it. A call that is made in
-/// another way the next time changes nothing about the others.
+/// Where a call stands: the instruction of each frame, the outermost first, and how many calls the trace has made there
+/// before it. A call that is made in another way the next time changes nothing about the others.
 struct CallPlace {
   std::vector<std::pair<const FjCode*, int>> frames;
   int before = 0;
@@ -47,7 +48,8 @@ struct CallPlace {
 /// What one run of a trace has found out for the next: TraceAgain, and restarts keep it.
 struct Learnt {
   std::set<CallPlace> library_calls;  // of a row, that are the library's though the row would do (whole_parts.cpp)
-  std::vector<std::pair<Ref<>, Ref<>>> empty_caches;  // functools.lru_cache's wrappers and arguments for which they hold nothing, a break as long as that is so
+  std::vector<std::pair<Ref<>, Ref<>>> empty_caches;  // functools.lru_cache's wrappers and arguments for which they
+                                                      // hold nothing, a break as long as that is so
 };
 
 /// One symbolic frame. Slots and stack as in the real frame; a null V in `slots` is unbound.
@@ -131,9 +133,10 @@ class TraceRun final : public Tracer {
   Mark mark() const override;
   bool written_since(const Mark& mark) const override;
   ValueId positions(ValueId mask) override;
-  std::shared_ptr<ArrayValue> new_array(Library library, ValueId value, std::optional<Strides> strides = std::nullopt) override;
-  std::shared_ptr<ArrayValue> new_view(const std::shared_ptr<ArrayValue>& base, ViewStep step, Dims shape, Strides strides,
-                                       SymDim offset) override;
+  std::shared_ptr<ArrayValue> new_array(Library library, ValueId value,
+                                        std::optional<Strides> strides = std::nullopt) override;
+  std::shared_ptr<ArrayValue> new_view(const std::shared_ptr<ArrayValue>& base, ViewStep step, Dims shape,
+                                       Strides strides, SymDim offset) override;
   V extern_call(const V& callable, const std::vector<V>& positional, const Keywords& keywords) override;
   void composite(CompositeRule rule, std::vector<ValueId> operands, ValueId result, std::vector<ValueId> kept = {},
                  Attrs attrs = {}) override;
@@ -220,7 +223,8 @@ class TraceRun final : public Tracer {
   std::uint32_t collected_ = 0;
 };
 
-/// How the tracer treats a function of C that no library's front end has a row for: a row of builtins.def or itertools.def.
+/// How the tracer treats a function of C that no library's front end has a row for: a row of builtins.def or
+/// itertools.def.
 using BuiltinHandler = V (*)(TraceRun& tracer, std::vector<V>& positional, Keywords& keywords);
 /// Null if the callable has no row.
 BuiltinHandler find_builtin(PyObject* callable);
@@ -228,8 +232,8 @@ BuiltinHandler find_builtin(PyObject* callable);
 bool is_pure(PyObject* callable);
 /// Calls `callable` on constants; throws BreakGraph if it raises. Null if an argument is not a constant.
 V fold_call(TraceRun& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
-/// The same for functions that only read their arguments and give text or a plain value: containers are given as copies,
-/// objects as proxies (see values/proxies.h).
+/// The same for functions that only read their arguments and give text or a plain value: containers are given as
+/// copies, objects as proxies (see values/proxies.h).
 V fold_reading_call(TraceRun& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
 /// Of the module operator; borrowed.
 PyObject* operator_function(const char* name);
@@ -237,8 +241,8 @@ PyObject* operator_function(const char* name);
 bool is_enum_member(PyObject* object);
 /// What a message calls a value: "a f32[] tensor", "an object of type Encoder".
 std::string describe(const V& value);
-/// Of _thread: what it protects other threads may read and change before it is taken and after it is released, so no piece may hold
-/// either; each is an instruction of its own between two pieces.
+/// Of _thread: what it protects other threads may read and change before it is taken and after it is released, so no
+/// piece may hold either; each is an instruction of its own between two pieces.
 bool is_lock(PyObject* object);
 /// A row of numpy_random.def.
 bool is_random_method(PyObject* callable);
@@ -246,7 +250,8 @@ bool is_random_method(PyObject* callable);
 bool is_python_random_method(PyObject* callable);
 /// The same of C code: what the class has under the name, if the object is a generator of Python's; null: it is none.
 PyObject* python_random_method(PyObject* object, std::string_view name);
-/// torch.no_grad() and its like, np.errstate's settings, the token of a context variable: they can't be handed back half-run.
+/// torch.no_grad() and its like, np.errstate's settings, the token of a context variable: they can't be handed back
+/// half-run.
 bool is_mode(const InstanceValue& instance);
 /// warnings.catch_warnings
 bool is_warning_context(PyTypeObject* type);

@@ -14,7 +14,8 @@ namespace fj {
 namespace {
 
 [[noreturn]] void wrong_number(TraceRun& tracer, const std::string& message) {
-  raise(tracer, PyExc_ValueError, {tracer.string(message)}, BreakReason::ErrorWhileTracing, "wrong number of values to unpack");
+  raise(tracer, PyExc_ValueError, {tracer.string(message)}, BreakReason::ErrorWhileTracing,
+        "wrong number of values to unpack");
 }
 
 /// The first `count` items an iterator gives.
@@ -35,7 +36,8 @@ std::vector<V> take(TraceRun& tracer, const V& iterator, int count, const char* 
 void unpack_sequence(TraceRun& tracer, Frame& frame, int count) {
   V iterator = make_iterator(tracer, pop(frame));
   std::vector<V> items = take(tracer, iterator, count, "", count);
-  if (next(tracer, iterator)) wrong_number(tracer, "too many values to unpack (expected " + std::to_string(count) + ")");
+  if (next(tracer, iterator))
+    wrong_number(tracer, "too many values to unpack (expected " + std::to_string(count) + ")");
   frame.stack.insert(frame.stack.end(), items.rbegin(), items.rend());
 }
 
@@ -63,7 +65,8 @@ V match_keys(TraceRun& tracer, const V& subject, const V& keys) {
   Ref<> seen = Ref<>::steal(PySet_New(nullptr));
   for (const V& key : tracer.sequence_items(keys)) {
     Ref<> known = constant_key(tracer, key);
-    if (PySet_Contains(seen.get(), known.get()) != 0) break_graph(BreakReason::ErrorWhileTracing, "a mapping pattern with a key twice");
+    if (PySet_Contains(seen.get(), known.get()) != 0)
+      break_graph(BreakReason::ErrorWhileTracing, "a mapping pattern with a key twice");
     PySet_Add(seen.get(), known.get());
     V found = tracer.call(get, {key, nothing}, {});
     if (found == nothing) return tracer.none();
@@ -85,11 +88,13 @@ V match_class(TraceRun& tracer, const V& subject, const V& type, int positional,
     if (!fields) {
       // int(n), str(s), ...: the subject itself.
       constexpr unsigned long kMatchSelf = 1UL << 22;  // Py_TPFLAGS_MATCH_SELF, which no header of the API has
-      if (positional != 1 || !(cls->tp_flags & kMatchSelf)) break_graph(BreakReason::ErrorWhileTracing, "too many positional patterns");
+      if (positional != 1 || !(cls->tp_flags & kMatchSelf))
+        break_graph(BreakReason::ErrorWhileTracing, "too many positional patterns");
       values.push_back(subject);
     } else {
       auto* tuple = as<TupleValue>(fields);
-      if (!tuple || tuple->type || int(tuple->items.size()) < positional) break_graph(BreakReason::ErrorWhileTracing, "too many positional patterns");
+      if (!tuple || tuple->type || int(tuple->items.size()) < positional)
+        break_graph(BreakReason::ErrorWhileTracing, "too many positional patterns");
       wanted.assign(tuple->items.begin(), tuple->items.begin() + positional);
     }
   }

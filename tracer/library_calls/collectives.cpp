@@ -1,9 +1,10 @@
 /// Collectives of torch.distributed as nodes of the graph.
 ///
-/// The library's own function runs on the program's arrays, in program order. What it writes is an argument, whose new contents are the
-/// node's results; nothing is predicted. Other processes take part in the call, so it can't be undone: where the program fails later, CPython
-/// runs the piece with what the call gave (PastCall). And other processes look at memory they share once the call is done, which a program
-/// that writes its inputs last would come too late for: it runs on memory that nobody shares (has_private_memory).
+/// The library's own function runs on the program's arrays, in program order. What it writes is an argument, whose new
+/// contents are the node's results; nothing is predicted. Other processes take part in the call, so it can't be undone:
+/// where the program fails later, CPython runs the piece with what the call gave (PastCall). And other processes look
+/// at memory they share once the call is done, which a program that writes its inputs last would come too late for: it
+/// runs on memory that nobody shares (has_private_memory).
 #include "tracer/library_calls/collectives.h"
 
 #include <algorithm>
@@ -77,7 +78,8 @@ std::unordered_map<PyObject*, Collective>& collectives() {
       auto* code = reinterpret_cast<PyCodeObject*>(found.code.get());
       const Ref<> names = attribute(found.code, "co_varnames");
       if (!names || code->co_flags & (CO_VARARGS | CO_VARKEYWORDS)) continue;
-      for (int i = 0; i < code->co_argcount + code->co_kwonlyargcount; ++i) found.parameters.push_back(text_of(PyTuple_GET_ITEM(names.get(), i)));
+      for (int i = 0; i < code->co_argcount + code->co_kwonlyargcount; ++i)
+        found.parameters.push_back(text_of(PyTuple_GET_ITEM(names.get(), i)));
       const auto written = std::find(found.parameters.begin(), found.parameters.end(), row.written);
       if (written != found.parameters.end()) found.written = int(written - found.parameters.begin());
       if (found.written < 0 && *row.written) continue;
@@ -94,7 +96,8 @@ std::unordered_map<PyObject*, Collective>& collectives() {
 
 bool is_of_distributed(PyObject* function) {
   Ref<> module = attribute(Ref<>::borrow(function), "__module__");
-  return module && PyUnicode_Check(module.get()) && PyUnicode_CompareWithASCIIString(module.get(), "torch.distributed.distributed_c10d") == 0;
+  return module && PyUnicode_Check(module.get()) &&
+         PyUnicode_CompareWithASCIIString(module.get(), "torch.distributed.distributed_c10d") == 0;
 }
 
 struct CollectiveBuilder {
@@ -106,16 +109,21 @@ struct CollectiveBuilder {
 
   int version_moves() const { return corrected_versions(collective.code.get()).value_or(collective.version_moves); }
 
-  [[noreturn]] void refuse(const std::string& what) const { break_graph(BreakReason::UnsupportedOperation, "`" + collective.name + "` " + what); }
+  [[noreturn]] void refuse(const std::string& what) const {
+    break_graph(BreakReason::UnsupportedOperation, "`" + collective.name + "` " + what);
+  }
 
   ExternArgument operand(const V& value, int slot, int item) {
     auto array = std::static_pointer_cast<ArrayValue>(value);
     if (array->library != Library::Torch || array->numpy_scalar) refuse("of another library's array");
-    if (array->stops_gradient || t.requires_gradient(*array) || (array->storage->input_array && static_cast<ArrayValue*>(array->storage->input_array)->requires_grad))
+    if (array->stops_gradient || t.requires_gradient(*array) ||
+        (array->storage->input_array && static_cast<ArrayValue*>(array->storage->input_array)->requires_grad))
       break_graph(BreakReason::Gradient, "`" + collective.name + "` of a tensor that requires a gradient");
     for (const Dims* dims : {&array->shape, &array->strides})
       for (const SymDim& size : *dims)
-        if (t.graph().is_late(size)) break_graph(BreakReason::DataDependentShape, "`" + collective.name + "` of an array whose size depends on data");
+        if (t.graph().is_late(size))
+          break_graph(BreakReason::DataDependentShape,
+                      "`" + collective.name + "` of an array whose size depends on data");
     ExternArgument argument;
     argument.kind = ExternArgument::Kind::Operand;
     const auto known = std::find(arrays.begin(), arrays.end(), array);
@@ -151,7 +159,8 @@ struct CollectiveBuilder {
     }
     // A process group: fetched for each run, so that nothing keeps it alive.
     auto* object = as<ObjectValue>(value);
-    if (object && object->object && object->source && collective.parameters[std::size_t(slot)] == "group" && !t.is_none(value)) {
+    if (object && object->object && object->source && collective.parameters[std::size_t(slot)] == "group" &&
+        !t.is_none(value)) {
       result.kind = ExternArgument::Kind::Held;
       result.index = t.externs->hold(object->source);
       return result;
@@ -162,15 +171,22 @@ struct CollectiveBuilder {
     return result;
   }
 
-  /// Nothing of this graph that a gradient flows through has read what is written: eager's backward would read what is there afterwards.
+  /// Nothing of this graph that a gradient flows through has read what is written: eager's backward would read what is
+  /// there afterwards.
   void refuse_needed(const ArrayValue& array) const {
     std::vector<bool> same(t.graph().value_count());
     same[array.storage->contents.index] = true;
-    auto reads = [&](const std::vector<ValueId>& values) { return std::any_of(values.begin(), values.end(), [&](ValueId value) { return same[value.index]; }); };
-    auto needed = [&] { break_graph(BreakReason::Gradient, "`" + collective.name + "` of a tensor that a derivative reads"); };
+    auto reads = [&](const std::vector<ValueId>& values) {
+      return std::any_of(values.begin(), values.end(), [&](ValueId value) { return same[value.index]; });
+    };
+    auto needed = [&] {
+      break_graph(BreakReason::Gradient, "`" + collective.name + "` of a tensor that a derivative reads");
+    };
     for (const Node& node : t.graph().nodes) {
       if (!reads(node.operands)) continue;
-      if (std::any_of(node.results.begin(), node.results.end(), [&](ValueId result) { return t.requires_gradient(result); })) needed();
+      if (std::any_of(node.results.begin(), node.results.end(),
+                      [&](ValueId result) { return t.requires_gradient(result); }))
+        needed();
       if (stands_for_operand(node.op)) same[node.results[0].index] = true;
     }
     for (const auto& composite : t.graph().composites)
@@ -185,7 +201,8 @@ struct CollectiveBuilder {
       for (ValueId result : node.results) definition[result.index] = &node;
     std::vector<ValueId> found;
     for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
-      if (node->op == Op::extern_call && (*t.externs)[node->attrs.get<std::int64_t>("handle")].once) break;  // it has waited
+      if (node->op == Op::extern_call && (*t.externs)[node->attrs.get<std::int64_t>("handle")].once)
+        break;  // it has waited
       if (t.uses_numpy && may_raise_condition(t.graph(), *node)) refuse("behind what NumPy may warn about");
       if (node->op != Op::nonzero && may_fail(t.graph(), definition, *node)) found.push_back(node->results[0]);
     }
@@ -204,7 +221,8 @@ struct CollectiveBuilder {
     }
     for (std::size_t i = 0; i < parameters.size(); ++i)
       if (given[i] && parameters[i] == "async_op" && t.constant_object(given[i]) != Py_False) return nullptr;
-    if (t.transforms->depth > 0) break_graph(BreakReason::OneExample, "`" + collective.name + "` is called once for all examples");
+    if (t.transforms->depth > 0)
+      break_graph(BreakReason::OneExample, "`" + collective.name + "` is called once for all examples");
     // A graph for other decisions would run from the start.
     if (t.request.follow || !t.request.generalise.builtin_backend) refuse("in a function that may run in parts");
     if (t.warnings->any()) break_graph(BreakReason::Warning, "`" + collective.name + "`, a library call");
@@ -227,7 +245,8 @@ struct CollectiveBuilder {
       const ArrayValue& array = *arrays[std::size_t(index)];
       if (!is_dense(t, array.shape, array.strides)) refuse("of a tensor with gaps or overlaps");
       for (std::size_t i = 0; i < arrays.size(); ++i)
-        if (int(i) != index && arrays[i]->storage == array.storage) refuse("of a tensor that shares memory with another argument");
+        if (int(i) != index && arrays[i]->storage == array.storage)
+          refuse("of a tensor that shares memory with another argument");
     }
     once.code = collective.code;
     once.version_moves = version_moves();
@@ -266,11 +285,14 @@ struct CollectiveBuilder {
 
 }  // namespace
 
-V call_collective(TraceRun& t, const V& callable, PyObject* object, const std::vector<V>& positional, const Keywords& keywords) {
+V call_collective(TraceRun& t, const V& callable, PyObject* object, const std::vector<V>& positional,
+                  const Keywords& keywords) {
   if (!is_of_distributed(object)) return nullptr;
   const auto found = collectives().find(object);
   if (found == collectives().end()) return nullptr;
-  if (found->second.queues) break_graph(BreakReason::UnsupportedOperation, "`" + text_of(attribute(found->second.function, "__name__").get()) + "` of torch.distributed");
+  if (found->second.queues)
+    break_graph(BreakReason::UnsupportedOperation,
+                "`" + text_of(attribute(found->second.function, "__name__").get()) + "` of torch.distributed");
   place_graph(t, kHost);  // what has failed on a device is known too late
   auto& value = *as<ObjectValue>(callable);
   if (!guard_value(t, value) && value.source) add_guard(t, GuardKind::Identity, value.source, object);

@@ -1,8 +1,8 @@
 /// Extern nodes: an array library's own function run inside the program.
 ///
-/// What comes back is predicted (extern_prediction.h), and checked at each run. With sizes that are symbols the prediction is
-/// made for the sizes of now and for others near them, and the results' sizes are fitted to those (`Fit`): again a prediction
-/// that each run checks. Start reading at ExternBuilder::run.
+/// What comes back is predicted (extern_prediction.h), and checked at each run. With sizes that are symbols the
+/// prediction is made for the sizes of now and for others near them, and the results' sizes are fitted to those
+/// (`Fit`): again a prediction that each run checks. Start reading at ExternBuilder::run.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -47,7 +47,8 @@ class ExternBuilder {
     } else {
       call_.name = torch_operator_name(call_.callable.get());
     }
-    if (call_.name.empty()) call_.name = name ? text_of(name.get()) : std::string(Py_TYPE(call_.callable.get())->tp_name);
+    if (call_.name.empty())
+      call_.name = name ? text_of(name.get()) : std::string(Py_TYPE(call_.callable.get())->tp_name);
     const Location where = t_.location();
     call_.place = where.file + ":" + std::to_string(where.line) + ":";
     if (numpy_) return;
@@ -92,11 +93,12 @@ class ExternBuilder {
 
 bool is_dense(const ArrayValue& array, TraceRun& t);
 
-/// How an operand lies in the memory it is given in. What has gaps or overlaps, or runs backwards, NumPy's functions are given as a copy
-/// with the axes in the same order, which is how they lay their results out.
+/// How an operand lies in the memory it is given in. What has gaps or overlaps, or runs backwards, NumPy's functions
+/// are given as a copy with the axes in the same order, which is how they lay their results out.
 Strides ExternBuilder::layout_given(const ArrayValue& array) const {
   if (!numpy_ || is_dense(array, t_)) return array.strides;
-  if (std::any_of(array.strides.begin(), array.strides.end(), [&](const SymDim& stride) { return t_.decide(stride, Py_EQ, 0); }))
+  if (std::any_of(array.strides.begin(), array.strides.end(),
+                  [&](const SymDim& stride) { return t_.decide(stride, Py_EQ, 0); }))
     give_up("`" + call_.name + "` of an array that shows elements more than once");
   return numpy_sorted_strides(t_, {array.shape, array.strides});
 }
@@ -107,9 +109,12 @@ ExternArgument ExternBuilder::argument(const V& value) {
     case ValueKind::Array: {
       auto array = std::static_pointer_cast<ArrayValue>(value);
       if (array->library != call_.library) give_up("`" + call_.name + "` of another library's array");
-      if (array->storage->device != t_.placement->made_on) give_up("`" + call_.name + "` of a number of " + device_text(array->storage->device) + " beside tensors of " + device_text(t_.placement->made_on));
+      if (array->storage->device != t_.placement->made_on)
+        give_up("`" + call_.name + "` of a number of " + device_text(array->storage->device) + " beside tensors of " +
+                device_text(t_.placement->made_on));
       // Universal functions take an array of rank 0 for the scalar it is given as.
-      if (array->numpy_scalar && std::strcmp(Py_TYPE(call_.callable.get())->tp_name, "numpy.ufunc")) give_up("`" + call_.name + "` of a NumPy scalar");
+      if (array->numpy_scalar && std::strcmp(Py_TYPE(call_.callable.get())->tp_name, "numpy.ufunc"))
+        give_up("`" + call_.name + "` of a NumPy scalar");
       result.kind = ExternArgument::Kind::Operand;
       // One array given twice is one operand: the function may look at that.
       const auto known = std::find(operand_values_.begin(), operand_values_.end(), array);
@@ -122,7 +127,8 @@ ExternArgument ExternBuilder::argument(const V& value) {
           if (!t_.graph().is_late(size)) continue;
           late_ = true;
           // The row that a mask leaves: what becomes of it was fitted to sizes near the one guessed, and is checked.
-          if (!numpy_ || array->rank() != 1) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of an array whose size depends on data");
+          if (!numpy_ || array->rank() != 1)
+            break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of an array whose size depends on data");
         }
       operands_.push_back(array_contents(t_, *array));
       operand_values_.push_back(array);
@@ -132,11 +138,13 @@ ExternArgument ExternBuilder::argument(const V& value) {
     case ValueKind::SymInt:
       result.kind = ExternArgument::Kind::Size;
       result.expression = as<SymIntValue>(value)->expression;
-      if (t_.graph().is_late(result.expression)) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of a size that depends on data");
+      if (t_.graph().is_late(result.expression))
+        break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of a size that depends on data");
       symbolic_ = true;
       return result;
     case ValueKind::Tuple: case ValueKind::List:
-      if (auto* tuple = as<TupleValue>(value); tuple && tuple->view_of) give_up("`" + call_.name + "` of " + describe(value));
+      if (auto* tuple = as<TupleValue>(value); tuple && tuple->view_of)
+        give_up("`" + call_.name + "` of " + describe(value));
       result.kind = value->kind == ValueKind::Tuple ? ExternArgument::Kind::Tuple : ExternArgument::Kind::List;
       for (const V& item : t_.sequence_items(value)) result.items.push_back(argument(item));
       return result;
@@ -147,7 +155,8 @@ ExternArgument ExternBuilder::argument(const V& value) {
       return result;
     }
     default: {
-      if (numpy_ && value->kind == ValueKind::Object && t_.float_input(value).valid()) give_up("`" + call_.name + "` of a float that changes between calls");
+      if (numpy_ && value->kind == ValueKind::Object && t_.float_input(value).valid())
+        give_up("`" + call_.name + "` of a float that changes between calls");
       PyObject* object = t_.constant_object(value);
       if (!object) give_up("`" + call_.name + "` of " + describe(value));
       result.object = Ref<>::borrow(object);
@@ -182,7 +191,8 @@ void ExternBuilder::find_mutated(const Prediction& prediction) {
   for (std::size_t i = 0; i < prediction.version_moves.size(); ++i)
     if (prediction.version_moves[i] > 0) written.insert(int(i));
   for (const ExternParameter& parameter : extern_effects(call_.name).writes)
-    if (const ExternArgument* argument = given(parameter); argument && argument->kind == ExternArgument::Kind::Operand) written.insert(argument->index);
+    if (const ExternArgument* argument = given(parameter); argument && argument->kind == ExternArgument::Kind::Operand)
+      written.insert(argument->index);
   for (int index : written) {
     const auto& array = operand_values_[std::size_t(index)];
     if (!is_dense(*array, t_)) give_up("`" + call_.name + "` writes into a tensor with gaps or overlaps");
@@ -196,15 +206,19 @@ void ExternBuilder::find_mutated(const Prediction& prediction) {
 /// What the function writes into: its first argument, or what it is given as `out`.
 void ExternBuilder::prepare_numpy() {
   if (requires_grad_) break_graph(BreakReason::NoDerivativeRule, "`" + call_.name + "`");
-  if (t_.transforms->depth > 0) break_graph(BreakReason::OneExample, "`" + call_.name + "` is called once for all examples");
-  if (!t_.request.generalise.builtin_backend) give_up("`" + call_.name + "` for a back end that runs nodes without the frame they are from");
+  if (t_.transforms->depth > 0)
+    break_graph(BreakReason::OneExample, "`" + call_.name + "` is called once for all examples");
+  if (!t_.request.generalise.builtin_backend)
+    give_up("`" + call_.name + "` for a back end that runs nodes without the frame they are from");
   ArrayValue any;
   note_array(t_, any);
   if (!t_.uses_torch) t_.externs->operand_library = Library::Numpy;
   if (numpy_->writes) write_numpy(call_.positional.at(0));
   Ref<> inputs = Ref<>::steal(PyObject_GetAttrString(ufunc_.get(), "nin"));
   PyErr_Clear();
-  for (std::size_t i = inputs ? PyLong_AsSize_t(inputs.get()) : call_.positional.size(); i < call_.positional.size(); ++i) write_numpy(call_.positional[i]);
+  for (std::size_t i = inputs ? PyLong_AsSize_t(inputs.get()) : call_.positional.size(); i < call_.positional.size();
+       ++i)
+    write_numpy(call_.positional[i]);
   for (auto& [name, argument] : call_.keywords)
     if (PyUnicode_CompareWithASCIIString(name.get(), "out") == 0) write_numpy(argument);
 }
@@ -215,10 +229,13 @@ V ExternBuilder::view_of_new(ValueId value, const ExternResult& result) {
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
     const SymDim &first = result.strides[std::size_t(a)], &second = result.strides[std::size_t(b)];
     const std::int64_t one = hint(t_, first), other = hint(t_, second);
-    return one != other ? one > other : first != second && first.divide_exactly(second);  // further out by an axis that has one element now
+    return one != other
+               ? one > other
+               : first != second && first.divide_exactly(second);  // further out by an axis that has one element now
   });
   for (std::size_t i = 0; i < order.size(); ++i) back[std::size_t(order[i])] = std::int64_t(i);
-  if (std::is_sorted(order.begin(), order.end())) return view_alias(t_, t_.new_array(call_.library, value, result.strides));
+  if (std::is_sorted(order.begin(), order.end()))
+    return view_alias(t_, t_.new_array(call_.library, value, result.strides));
   const ValueId turned = transpose(t_, value, order);
   return view_transpose(t_, t_.new_array(call_.library, turned, row_major(shape_of(t_, turned))), back);
 }
@@ -231,9 +248,11 @@ void ExternBuilder::write_numpy(const ExternArgument& argument) {
   if (argument.kind == ExternArgument::Kind::Constant && argument.object.get() == Py_None) return;
   if (argument.kind != ExternArgument::Kind::Operand) give_up("`" + call_.name + "` writes into no array");
   const ArrayValue& array = *operand_values_[std::size_t(argument.index)];
-  if (array.numpy_scalar || !array.writeable || !is_dense(array, t_)) give_up("`" + call_.name + "` writes into an array that is read-only, or has gaps or overlaps");
+  if (array.numpy_scalar || !array.writeable || !is_dense(array, t_))
+    give_up("`" + call_.name + "` writes into an array that is read-only, or has gaps or overlaps");
   for (std::size_t i = 0; i < operand_values_.size(); ++i)
-    if (int(i) != argument.index && operand_values_[i]->storage == array.storage) give_up("`" + call_.name + "` writes into an array that shares memory with another argument");
+    if (int(i) != argument.index && operand_values_[i]->storage == array.storage)
+      give_up("`" + call_.name + "` writes into an array that shares memory with another argument");
   // As an input and as what is written it would be two arrays.
   call_.mutated.push_back(argument.index);
 }
@@ -253,7 +272,8 @@ class Fit {
       if (!sample(group)) {
         // Tied to others by the operation: those of the same size move together.
         for (SymbolId other : symbols)
-          if (other != symbol && hints_[other.index] == hints_[symbol.index] && !taken_.count(other.index)) group.symbols.push_back(other);
+          if (other != symbol && hints_[other.index] == hints_[symbol.index] && !taken_.count(other.index))
+            group.symbols.push_back(other);
         if (group.symbols.size() == 1 || !sample(group)) give_up("an operation of tensors whose sizes vary");
       }
       for (SymbolId member : group.symbols) taken_.insert(member.index);
@@ -282,7 +302,8 @@ class Fit {
       std::vector<std::int64_t> with_new = all;
       for (std::size_t s = with_new.size(); s < t_.graph().symbols.size(); ++s) with_new.push_back(0);
       derive(with_new);
-      if (!other.refusal.empty() || pick(other) != result.evaluate(with_new)) give_up("an operation of tensors whose sizes vary");
+      if (!other.refusal.empty() || pick(other) != result.evaluate(with_new))
+        give_up("an operation of tensors whose sizes vary");
     }
     return result;
   }
@@ -297,7 +318,9 @@ class Fit {
   void derive(std::vector<std::int64_t>& values) const {
     for (std::size_t i = 0; i < values.size(); ++i)
       if (const auto& definition = t_.graph().symbols[i].definition) {
-        values[i] = floor_quotient(definition->dividend.evaluate(values), definition->divisor.evaluate(values), definition->remainder).value_or(0);
+        values[i] = floor_quotient(definition->dividend.evaluate(values), definition->divisor.evaluate(values),
+                                   definition->remainder)
+                        .value_or(0);
       }
   }
 
@@ -310,7 +333,9 @@ class Fit {
       const Prediction &here = predict_(values), &now = predict_(hints_);
       if (!here.refusal.empty() || here.arrays.size() != now.arrays.size()) return false;
       for (std::size_t i = 0; i < here.arrays.size(); ++i)
-        if (here.arrays[i].shape.size() != now.arrays[i].shape.size() || here.arrays[i].view_of != now.arrays[i].view_of) return false;
+        if (here.arrays[i].shape.size() != now.arrays[i].shape.size() ||
+            here.arrays[i].view_of != now.arrays[i].view_of)
+          return false;
       group.samples.push_back(std::move(values));
     }
     return true;
@@ -346,7 +371,8 @@ class Fit {
 
   SymDim quotient(const SymDim& dividend, std::int64_t divisor, std::int64_t hint) {
     for (std::uint32_t i = 0; i < t_.graph().symbols.size(); ++i)
-      if (const auto& known = t_.graph().symbols[i].definition; known && !known->remainder && known->dividend == dividend && known->divisor == SymDim(divisor))
+      if (const auto& known = t_.graph().symbols[i].definition;
+          known && !known->remainder && known->dividend == dividend && known->divisor == SymDim(divisor))
         return SymbolId{i};
     Symbol symbol;
     symbol.name = "s" + std::to_string(t_.graph().symbols.size());
@@ -371,13 +397,19 @@ std::vector<ExternResult> ExternBuilder::results_of(const Prediction& now) {
   const std::vector<ExternArray> arrays = now.arrays;  // the reference does not last
   if (!symbolic_) {
     for (const ExternArray& array : arrays) {
-      ExternResult result{array.dtype, {array.shape.begin(), array.shape.end()}, {array.strides.begin(), array.strides.end()},
-                          array.view_of, array.offset, array.made_as_view, array.version};
+      ExternResult result{array.dtype,
+                          {array.shape.begin(), array.shape.end()},
+                          {array.strides.begin(), array.strides.end()},
+                          array.view_of,
+                          array.offset,
+                          array.made_as_view,
+                          array.version};
       results.push_back(std::move(result));
     }
     return results;
   }
-  if (is_unpredictable(call_)) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` gives sizes framejit can't predict");
+  if (is_unpredictable(call_))
+    break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` gives sizes framejit can't predict");
   // The symbols that sizes and ints are made of; strides that are symbols of their own stay as they are.
   std::set<SymbolId> moving;
   std::function<void(const SymDim&)> collect = [&](const SymDim& dim) {
@@ -402,7 +434,8 @@ std::vector<ExternResult> ExternBuilder::results_of(const Prediction& now) {
   std::vector<SymDim> counts;
   for (const auto& value : operand_values_)
     if (value->shape.size() > 1) counts.push_back(product(value->shape));
-  Fit fit(t_, {moving.begin(), moving.end()}, std::move(counts), [this](std::span<const std::int64_t> symbols) -> const Prediction& { return predicted(symbols); });
+  Fit fit(t_, {moving.begin(), moving.end()}, std::move(counts),
+          [this](std::span<const std::int64_t> symbols) -> const Prediction& { return predicted(symbols); });
   for (std::size_t r = 0; r < arrays.size(); ++r) {
     const ExternArray& array = arrays[r];
     ExternResult result;
@@ -449,7 +482,8 @@ V ExternBuilder::build(const ExternStructure& structure, const std::vector<V>& a
       V array = arrays[std::size_t(structure.index)];
       PyTypeObject* type = reinterpret_cast<PyTypeObject*>(structure.type.get());
       const bool python = type == &PyFloat_Type || type == &PyLong_Type || type == &PyBool_Type;
-      if (python) return std::make_shared<NumberValue>(array_contents(t_, *as<ArrayValue>(array)), as<ArrayValue>(array)->dtype);
+      if (python)
+        return std::make_shared<NumberValue>(array_contents(t_, *as<ArrayValue>(array)), as<ArrayValue>(array)->dtype);
       as<ArrayValue>(array)->numpy_scalar = true;
       return array;
     }
@@ -474,12 +508,15 @@ void ExternBuilder::add_derivative(std::size_t result, ValueId value) {
     const std::vector<std::int64_t> hints = symbol_hints(t_.graph().symbols);
     const ExternSaved& saved = saved_by(call_, operand_arrays(hints), hints, derived_);
     for (std::size_t i = 0; i < saved.operands.size(); ++i) {
-      if (saved.operands[i] == ExternSaved::Copied) t_.gradients->copies.maps.insert(of.read[i] = same_again(t_, operands_[i]));
-      if (saved.operands[i] == ExternSaved::Unread) of.read[i] = full(t_, operand_values_[i]->dtype, Scalar(0.0), operand_values_[i]->shape);
+      if (saved.operands[i] == ExternSaved::Copied)
+        t_.gradients->copies.maps.insert(of.read[i] = same_again(t_, operands_[i]));
+      if (saved.operands[i] == ExternSaved::Unread)
+        of.read[i] = full(t_, operand_values_[i]->dtype, Scalar(0.0), operand_values_[i]->shape);
     }
     if (result < saved.results.size() && saved.results[result]) t_.gradients->also_saved[value].push_back(value);
     else if (saved.any) t_.gradients->also_saved[value];  // of what the call made itself: it is freed all the same
-    if (saved.paths.size() >= (result + 1) * derived_.size()) of.paths = std::span(saved.paths).subspan(result * derived_.size(), derived_.size());
+    if (saved.paths.size() >= (result + 1) * derived_.size())
+      of.paths = std::span(saved.paths).subspan(result * derived_.size(), derived_.size());
   }
   add_extern_derivative(t_.graph(), *t_.externs, call_, of);
 }
@@ -496,28 +533,34 @@ bool draws_nothing(const ExternCall& call) {
     return call.positional.size() <= 4 || is_zero(call.positional[4]);
   }
   if (call.name != "lstm" && call.name != "gru" && call.name != "rnn_tanh" && call.name != "rnn_relu") return false;
-  // (input, hx, weights, bias, layers, dropout, ...) or (data, sizes, hx, weights, bias, layers, dropout, ...): its only float.
-  auto is_float_argument = [](const ExternArgument& argument) { return argument.object && PyFloat_Check(argument.object.get()); };
+  // (input, hx, weights, bias, layers, dropout, ...) or (data, sizes, hx, weights, bias, layers, dropout, ...): its
+  // only float.
+  auto is_float_argument = [](const ExternArgument& argument) {
+    return argument.object && PyFloat_Check(argument.object.get());
+  };
   const auto dropout = std::find_if(call.positional.begin(), call.positional.end(), is_float_argument);
   return dropout != call.positional.end() && is_zero(*dropout);
 }
 
-/// A function that reads memory by its place: of the operand that the program hands over there is only what the tensor shows, and it begins elsewhere.
+/// A function that reads memory by its place: of the operand that the program hands over there is only what the tensor
+/// shows, and it begins elsewhere.
 void ExternBuilder::refuse_places() {
   // Where `storage_offset` stands among the arguments.
   const std::size_t offset = call_.name == "as_strided_scatter" ? 4 : 3;
-  const bool placed = call_.positional.size() > offset || std::any_of(call_.keywords.begin(), call_.keywords.end(), [](const auto& keyword) {
-    return text_of(keyword.first.get()) == "storage_offset";
-  });
-  if (placed || !std::all_of(operand_values_.begin(), operand_values_.end(), [&](const auto& array) { return is_dense(*array, t_); }))
+  const bool placed = call_.positional.size() > offset ||
+                      std::any_of(call_.keywords.begin(), call_.keywords.end(),
+                                  [](const auto& keyword) { return text_of(keyword.first.get()) == "storage_offset"; });
+  if (placed || !std::all_of(operand_values_.begin(), operand_values_.end(),
+                             [&](const auto& array) { return is_dense(*array, t_); }))
     give_up("`" + call_.name + "` reads memory that the tensor may not show");
 }
 
-/// A piece has no frame at the line of its call, and a call without any frame stands at the caller's. A warning names the line of the
-/// Python function that calls the library, and is counted in that one's globals.
+/// A piece has no frame at the line of its call, and a call without any frame stands at the caller's. A warning names
+/// the line of the Python function that calls the library, and is counted in that one's globals.
 Ref<> caller_at(const Location& where, PyObject* globals) {
   Ref<> make = imported("framejit._support.torch", "calling_from");
-  Ref<> made = make ? Ref<>::steal(PyObject_CallFunction(make.get(), "siO", where.file.c_str(), where.line, globals)) : Ref<>();
+  Ref<> made =
+      make ? Ref<>::steal(PyObject_CallFunction(make.get(), "siO", where.file.c_str(), where.line, globals)) : Ref<>();
   if (!made) PyErr_Clear();
   return made;
 }
@@ -532,7 +575,8 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   if (numpy_) prepare_numpy();
   const ExternEffects& effects = numpy_ ? nothing : extern_effects(call_.name);
   call_.random = effects.random && !draws_nothing(call_);
-  if (call_.random && t_.transforms->depth > 0) break_graph(BreakReason::OneExample, "`" + call_.name + "` draws once for all examples");
+  if (call_.random && t_.transforms->depth > 0)
+    break_graph(BreakReason::OneExample, "`" + call_.name + "` draws once for all examples");
   if (operands_.empty() && !numpy_) {
     if (!effects.factory) give_up("`" + call_.name + "` without a tensor");
     for (auto& [name, value] : keywords)
@@ -549,7 +593,8 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   if (derived && effects.underivable)
     break_graph(BreakReason::Gradient, "`" + call_.name + "`, which torch refuses to derive");
   for (const ExternParameter& flag : effects.sparse)
-    if (const ExternArgument* argument = given(flag); derived && argument && argument->object && PyObject_IsTrue(argument->object.get()) == 1)
+    if (const ExternArgument* argument = given(flag);
+        derived && argument && argument->object && PyObject_IsTrue(argument->object.get()) == 1)
       break_graph(BreakReason::Gradient, "`" + call_.name + "`, whose gradient is a sparse tensor");
   if (derived && call_.random)
     break_graph(BreakReason::Gradient, "`" + call_.name + "` draws random numbers in torch, which has its derivative");
@@ -565,7 +610,8 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   const std::size_t symbols = t_.graph().symbols.size();
   call_.results = results_of(now);
   // Guards can't derive a size from one that is known later.
-  if (late_ && t_.graph().symbols.size() > symbols) break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of an array whose size depends on data");
+  if (late_ && t_.graph().symbols.size() > symbols)
+    break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of an array whose size depends on data");
   const std::size_t returned = call_.results.size();
   if (derived && !call_.mutated.empty() && effects.writes.empty())
     break_graph(BreakReason::Gradient, "`" + call_.name + "` writes into a tensor");
@@ -603,14 +649,16 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     real = real && is_float(operand_values_[i]->dtype);
   }
   std::vector<ValueId> values = t_.graph().add_extern(operands_, attrs, types, t_.location());
-  // No gradient flows into what is computed where nothing is recorded, and into running statistics. Nobody has read them yet.
+  // No gradient flows into what is computed where nothing is recorded, and into running statistics. Nobody has read
+  // them yet.
   for (std::size_t i = derived ? returned : 0; requires_grad_ && i < values.size(); ++i)
     t_.graph().composites.push_back({CompositeRule::Stop, {}, values[i], {}, {}});
   if (derived) {
     // Their old contents, gone by then, say nothing of the derivative.
     for (std::size_t i = 0; i < call_.mutated.size(); ++i) {
       operands_[std::size_t(call_.mutated[i])] = values[returned + i];
-      t_.gradients->copies.twice.insert(values[returned + i]);  // the derivative makes the call again, which writes: into a copy that nobody else sees
+      t_.gradients->copies.twice.insert(values[returned + i]);  // the derivative makes the call again, which writes:
+                                                                // into a copy that nobody else sees
     }
     for (std::size_t i = 0; i < returned; ++i)
       if (real && is_float(types[i].dtype)) add_derivative(i, values[i]);
@@ -640,7 +688,8 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     view->contents = values[i];
     view->contents_version = view->storage->version;
     if (effects.detaches) {
-      view->detached = std::make_shared<DetachedTensor>(DetachedTensor{view.get(), view->shape, view->strides, view->offset});
+      view->detached =
+          std::make_shared<DetachedTensor>(DetachedTensor{view.get(), view->shape, view->strides, view->offset});
       view->stops_gradient = true;
     }
     arrays.push_back(view);
@@ -656,9 +705,11 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
 
 }  // namespace
 
-V TraceRun::extern_call(const V& callable, const std::vector<V>& positional, const std::vector<std::pair<std::string, V>>& keywords) {
+V TraceRun::extern_call(const V& callable, const std::vector<V>& positional,
+                        const std::vector<std::pair<std::string, V>>& keywords) {
   for (auto& [name, value] : keywords)
-    if (name == "requires_grad" && constant_object(value) != Py_False) break_graph(BreakReason::Gradient, "a library call that makes a leaf");
+    if (name == "requires_grad" && constant_object(value) != Py_False)
+      break_graph(BreakReason::Gradient, "a library call that makes a leaf");
   FJ_CHECK(as<ObjectValue>(callable), "extern call of something made in the trace");
   const DeviceScope scope(*this, positional, keywords);
   return ExternBuilder(*this, callable).run(positional, keywords);

@@ -1,9 +1,10 @@
 /// Where a graph's arrays are.
 ///
-/// A program works on one device: that of the first array it reads that has dimensions or is no array of the host. Where another one comes in
-/// the graph ends, and the next piece has that one's program. Tensors of no dimensions in the host's memory are numbers to torch, which takes them
-/// beside tensors of any device: a program on a device is given a copy of each (ProgramParts::host_inputs). What is made of such numbers alone is
-/// the host's, so that it can't be computed in a program on a device.
+/// A program works on one device: that of the first array it reads that has dimensions or is no array of the host.
+/// Where another one comes in the graph ends, and the next piece has that one's program. Tensors of no dimensions in
+/// the host's memory are numbers to torch, which takes them beside tensors of any device: a program on a device is
+/// given a copy of each (ProgramParts::host_inputs). What is made of such numbers alone is the host's, so that it can't
+/// be computed in a program on a device.
 #include "tracer/modes/devices.h"
 
 #include <algorithm>
@@ -57,14 +58,17 @@ std::string refusal(const TraceRun& t, int device) {
 
 std::string why_not_compiled(const TraceRun& tracer, PyObject* array) {
   const ArrayInfo info = describe(array);
-  return info.unsupported.empty() ? "a tensor of device " + device_text(info.device) + ": " + refusal(tracer, info.device) : info.unsupported;
+  return info.unsupported.empty()
+             ? "a tensor of device " + device_text(info.device) + ": " + refusal(tracer, info.device)
+             : info.unsupported;
 }
 
 void place_graph(TraceRun& t, int device) {
   if (t.placement->graph.value_or(device) != device) several(*t.placement->graph, device);
   if (!t.placement->graph && device != kHost) {
     // Of the numbers so far: branches are decided by the host, and a device's powers are not the C library's.
-    const bool powers = std::any_of(t.graph().nodes.begin(), t.graph().nodes.end(), [](const Node& node) { return node.op == Op::pow; });
+    const bool powers = std::any_of(t.graph().nodes.begin(), t.graph().nodes.end(),
+                                    [](const Node& node) { return node.op == Op::pow; });
     if (powers || !t.transforms->followed.empty()) several(kHost, device);
   }
   t.placement->graph = device;
@@ -81,13 +85,17 @@ int TraceRun::device() const { return placement->made_on; }
 
 void TraceRun::make_on(int device) {
   if (device != kHost)
-    if (std::string why = refusal(*this, device); !why.empty()) break_graph(BreakReason::UnsupportedArray, "a tensor of device " + device_text(device) + ": " + why);
+    if (std::string why = refusal(*this, device); !why.empty())
+      break_graph(BreakReason::UnsupportedArray, "a tensor of device " + device_text(device) + ": " + why);
   placement->made_on = device;
   placement->made_of_arrays = false;
 }
 
-DeviceScope::DeviceScope(Tracer& tracer, std::span<const V> operands, std::span<const std::pair<std::string, V>> keywords)
-    : run_(static_cast<TraceRun&>(tracer)), device_(run_.placement->made_on), of_arrays_(run_.placement->made_of_arrays) {
+DeviceScope::DeviceScope(Tracer& tracer, std::span<const V> operands,
+                         std::span<const std::pair<std::string, V>> keywords)
+    : run_(static_cast<TraceRun&>(tracer)),
+      device_(run_.placement->made_on),
+      of_arrays_(run_.placement->made_of_arrays) {
   Collected found;
   for (const V& operand : operands) found.add(operand);
   for (const auto& [name, value] : keywords) found.add(value);
@@ -96,7 +104,8 @@ DeviceScope::DeviceScope(Tracer& tracer, std::span<const V> operands, std::span<
   for (std::size_t i = 0; i < found.arrays.size(); ++i) {
     const ArrayValue& array = *found.arrays[i];
     const int here = array.storage->device;
-    of_host = of_host || (here == kHost && (!array.shape.empty() || i >= found.direct));  // of lists torch takes those of one device only
+    of_host = of_host || (here == kHost && (!array.shape.empty() ||
+                                            i >= found.direct));  // of lists torch takes those of one device only
     if (here == kHost) continue;
     if (device != kHost && device != here) several(device, here);
     device = here;

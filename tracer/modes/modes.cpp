@@ -1,9 +1,10 @@
-/// What a `with` (or a pair of calls) changes for the thread: torch's grad, inference and autocast modes, and context variables,
-/// of which one holds np.errstate.
+/// What a `with` (or a pair of calls) changes for the thread: torch's grad, inference and autocast modes, and context
+/// variables, of which one holds np.errstate.
 ///
-/// A mode is entered and left while tracing and known of every node; nothing of it is left at an exit (`refuse_open_modes`): a
-/// piece that would end inside of one ends before it was entered, and Python enters it. Autocast is the thread's own while it is
-/// traced, so that whoever asks torch gets the right answer; `AutocastState` puts it back.
+/// A mode is entered and left while tracing and known of every node; nothing of it is left at an exit
+/// (`refuse_open_modes`): a piece that would end inside of one ends before it was entered, and Python enters it.
+/// Autocast is the thread's own while it is traced, so that whoever asks torch gets the right answer; `AutocastState`
+/// puts it back.
 #include "tracer/modes/modes.h"
 
 #include <algorithm>
@@ -39,7 +40,8 @@ PyObject* core_member(const char* name) { return member(torch_member("_C"), name
 PyTypeObject* grad_mode_type(const char* name) { return reinterpret_cast<PyTypeObject*>(torch_member(name)); }
 
 bool is_grad_mode(PyTypeObject* type) {
-  return torch_module() && (type == grad_mode_type("no_grad") || type == grad_mode_type("enable_grad") || type == grad_mode_type("set_grad_enabled"));
+  return torch_module() && (type == grad_mode_type("no_grad") || type == grad_mode_type("enable_grad") ||
+                            type == grad_mode_type("set_grad_enabled"));
 }
 
 bool is_inference_mode(PyTypeObject* type) {
@@ -48,7 +50,8 @@ bool is_inference_mode(PyTypeObject* type) {
 
 /// torch.autograd.profiler.record_function: it tells a profiler, and nobody else, what runs.
 bool is_profiler_label(PyTypeObject* type) {
-  return torch_module() && reinterpret_cast<PyObject*>(type) == member(member(torch_member("autograd"), "profiler"), "record_function");
+  return torch_module() &&
+         reinterpret_cast<PyObject*>(type) == member(member(torch_member("autograd"), "profiler"), "record_function");
 }
 
 Ref<> name_of(const char* text) { return Ref<>::steal(PyUnicode_InternFromString(text)); }
@@ -79,8 +82,9 @@ bool mode_is_known(const InstanceValue& instance) {
   return is_inference_mode(type) || is_profiler_label(type) || is_warning_context(type);
 }
 
-/// What np.errstate(divide="ignore", ...) makes for its context variable. The program is run with what is trapped outside, so a
-/// condition that is looked at inside must be trapped there too; how it is reported is then Python's, which runs the piece again.
+/// What np.errstate(divide="ignore", ...) makes for its context variable. The program is run with what is trapped
+/// outside, so a condition that is looked at inside must be trapped there too; how it is reported is then Python's,
+/// which runs the piece again.
 V make_errstate(TraceRun& t, const Keywords& keywords) {
   constexpr std::pair<const char*, std::uint32_t> kConditions[] = {
       {"divide", kFloatDivide}, {"over", kFloatOverflow}, {"under", kFloatUnderflow}, {"invalid", kFloatInvalid}};
@@ -92,7 +96,8 @@ V make_errstate(TraceRun& t, const Keywords& keywords) {
     for (auto& [known, bit] : kConditions) {
       if (name != known && name != "all") continue;
       // `all` is for those that are not named.
-      if (name == "all" && std::any_of(keywords.begin(), keywords.end(), [&](auto& other) { return other.first == known && !t.is_none(other.second); }))
+      if (name == "all" && std::any_of(keywords.begin(), keywords.end(),
+                                       [&](auto& other) { return other.first == known && !t.is_none(other.second); }))
         continue;
       (text_of(how) == "ignore" ? ignored : wanted) |= bit;
     }
@@ -102,7 +107,8 @@ V make_errstate(TraceRun& t, const Keywords& keywords) {
     t.uses_numpy = true;
     add_guard(t, GuardKind::NumpyErrState, nullptr, nullptr, numpy_trapped_conditions());
   }
-  if (wanted & ~numpy_trapped_conditions()) break_graph(BreakReason::UnknownCall, "np.errstate() that reports what is ignored outside");
+  if (wanted & ~numpy_trapped_conditions())
+    break_graph(BreakReason::UnknownCall, "np.errstate() that reports what is ignored outside");
   auto settings = std::make_shared<InstanceValue>();
   settings->type = Ref<PyTypeObject>::borrow(&PyCapsule_Type);
   settings->attributes.emplace_back(name_of("ignored"), t.integer(std::int64_t(ignored)));
@@ -115,11 +121,13 @@ V call_mode_function(TraceRun& t, PyObject* callable, const std::vector<V>& posi
   if (!PyCFunction_Check(callable)) return nullptr;
   if (is_extobj_maker(callable) && positional.empty()) return make_errstate(t, keywords);
   if (!torch_module()) return nullptr;
-  constexpr const char* kAutocast[] = {"set_autocast_enabled", "set_autocast_dtype", "set_autocast_cache_enabled", "autocast_increment_nesting",
+  constexpr const char* kAutocast[] = {"set_autocast_enabled",       "set_autocast_dtype",
+                                       "set_autocast_cache_enabled", "autocast_increment_nesting",
                                        "autocast_decrement_nesting", "clear_autocast_cache"};
   const std::string name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
   for (const char* known : kAutocast)
-    if (name == known && callable == torch_member(known) && keywords.empty()) return t.modes->autocast.call(t, callable, name, positional);
+    if (name == known && callable == torch_member(known) && keywords.empty())
+      return t.modes->autocast.call(t, callable, name, positional);
   return nullptr;
 }
 
@@ -130,7 +138,8 @@ V make_mode(TraceRun& t, const V& callable, PyTypeObject* type, std::vector<V>& 
     if (!asked) return nullptr;
     static PyObject* const nothing = PyTuple_New(0);
     Ref<> answer = Ref<>::steal(PyObject_CallNoArgs(asked));
-    if (!answer || t.truth(t.wrap(t.keep(answer).get(), t.sources().make(SourceKind::Answer, t.sources().constant(asked), 0, nothing))))
+    if (!answer || t.truth(t.wrap(t.keep(answer).get(),
+                                  t.sources().make(SourceKind::Answer, t.sources().constant(asked), 0, nothing))))
       break_graph(BreakReason::UnsupportedObject, "a profiler records what runs");
     auto label = std::make_shared<InstanceValue>();
     label->type = Ref<PyTypeObject>::borrow(type);
@@ -139,7 +148,8 @@ V make_mode(TraceRun& t, const V& callable, PyTypeObject* type, std::vector<V>& 
   const bool inference = is_inference_mode(type);
   if (!inference && !is_grad_mode(type)) return nullptr;
   const bool sets = type == grad_mode_type("set_grad_enabled");
-  if (positional.size() != (sets || inference ? 1 : 0) || !keywords.empty()) break_graph(BreakReason::UnknownCall, describe(callable));
+  if (positional.size() != (sets || inference ? 1 : 0) || !keywords.empty())
+    break_graph(BreakReason::UnknownCall, describe(callable));
   t.note_torch();
   auto mode = std::make_shared<InstanceValue>();
   mode->type = Ref<PyTypeObject>::borrow(type);
@@ -168,7 +178,8 @@ V call_mode_method(TraceRun& t, const V& owner, const std::string& name) {
     t.modes->changed_at = t.step;
     if (name == "__enter__") {
       const bool enabled = t.truth(*attribute_of(*instance, "enabled"));
-      if (!enabled && t.modes->outside.inference) break_graph(BreakReason::UnsupportedObject, "the inference mode that is on outside is left");
+      if (!enabled && t.modes->outside.inference)
+        break_graph(BreakReason::UnsupportedObject, "the inference mode that is on outside is left");
       attributes.emplace_back(name_of("grad"), t.boolean(t.modes->now.grad));
       attributes.emplace_back(name_of("inference"), t.boolean(t.modes->now.inference));
       t.modes->now.inference = enabled;
@@ -184,7 +195,8 @@ V call_mode_method(TraceRun& t, const V& owner, const std::string& name) {
   }
   if (is_grad_mode(instance->type.get())) {
     t.modes->changed_at = t.step;
-    if (name == "__enter__" && instance->type.get() == grad_mode_type("set_grad_enabled")) return t.none();  // it is on already
+    if (name == "__enter__" && instance->type.get() == grad_mode_type("set_grad_enabled"))
+      return t.none();  // it is on already
     if (name == "__enter__") {
       attributes.emplace_back(name_of("prev"), t.boolean(t.modes->now.grad));
       t.modes->now.grad = instance->type.get() == grad_mode_type("enable_grad");
@@ -205,8 +217,10 @@ V call_context_variable(TraceRun& t, const V& owner, const std::string& name, co
   auto* known = as<ObjectValue>(owner);
   if (!known || Py_TYPE(known->object.get()) != &PyContextVar_Type) return nullptr;
   PyObject* variable = known->object.get();
-  if (owner->source && owner->source->kind != SourceKind::Constant) add_guard(t, GuardKind::Identity, owner->source, variable);
-  auto current = std::find_if(t.modes->context_values.begin(), t.modes->context_values.end(), [&](auto& entry) { return entry.first.get() == variable; });
+  if (owner->source && owner->source->kind != SourceKind::Constant)
+    add_guard(t, GuardKind::Identity, owner->source, variable);
+  auto current = std::find_if(t.modes->context_values.begin(), t.modes->context_values.end(),
+                              [&](auto& entry) { return entry.first.get() == variable; });
   const bool errors = variable == errstate_variable();
   if (name == "get" && positional.size() <= 1 && !errors) {
     if (current != t.modes->context_values.end() && current->second) return current->second;
@@ -214,7 +228,8 @@ V call_context_variable(TraceRun& t, const V& owner, const std::string& name, co
     static PyObject* const nothing = PyTuple_New(0);
     Ref<> found = Ref<>::steal(PyObject_CallObject(getter.get(), nothing));
     if (!found) break_graph(BreakReason::UnsupportedObject, take_error());
-    return t.wrap(t.keep(found).get(), t.sources().make(SourceKind::Answer, t.sources().constant(getter.get()), 0, nothing));
+    return t.wrap(t.keep(found).get(),
+                  t.sources().make(SourceKind::Answer, t.sources().constant(getter.get()), 0, nothing));
   }
   auto apply = [&](const V& value) {
     t.modes->context_changed_at = t.step;
@@ -227,7 +242,8 @@ V call_context_variable(TraceRun& t, const V& owner, const std::string& name, co
     auto token = std::make_shared<InstanceValue>();
     token->type = Ref<PyTypeObject>::borrow(&PyContextToken_Type);
     token->attributes.emplace_back(name_of("var"), owner);
-    if (current != t.modes->context_values.end() && current->second) token->attributes.emplace_back(name_of("old"), current->second);
+    if (current != t.modes->context_values.end() && current->second)
+      token->attributes.emplace_back(name_of("old"), current->second);
     if (errors) {
       auto* settings = as<InstanceValue>(positional[0]);
       if (!settings || settings->type.get() != &PyCapsule_Type) break_graph(BreakReason::UnknownCall, "np.errstate()");
@@ -244,7 +260,8 @@ V call_context_variable(TraceRun& t, const V& owner, const std::string& name, co
   }
   if (name == "reset" && positional.size() == 1) {
     auto* token = as<InstanceValue>(positional[0]);
-    if (!token || token->type.get() != &PyContextToken_Type || !attribute_of(*token, "var") || *attribute_of(*token, "var") != owner)
+    if (!token || token->type.get() != &PyContextToken_Type || !attribute_of(*token, "var") ||
+        *attribute_of(*token, "var") != owner)
       break_graph(BreakReason::UnknownCall, "method reset of " + describe(owner));
     if (V* before = attribute_of(*token, "conditions")) {
       t.collected_conditions();
@@ -260,21 +277,29 @@ V call_context_variable(TraceRun& t, const V& owner, const std::string& name, co
 }
 
 void refuse_open_modes(TraceRun& t) {
-  if (t.modes->now.grad != t.modes->outside.grad) throw CannotRebuildValue{t.modes->changed_at, "a grad mode that is not what it was outside"};
+  if (t.modes->now.grad != t.modes->outside.grad)
+    throw CannotRebuildValue{t.modes->changed_at, "a grad mode that is not what it was outside"};
   if (t.modes->now.inference != t.modes->outside.inference)
     throw CannotRebuildValue{t.modes->changed_at, "an inference mode that is not what it was outside"};
   // torch refuses to save such a tensor for a backward.
   if (t.modes->inference_read_at >= 0 && !t.inputs->requiring_gradient.empty())
     throw CannotRebuildValue{t.modes->inference_read_at, "an inference tensor where gradients are computed"};
-  if (t.warnings->any()) throw CannotRebuildValue{t.warnings->changed_at, "warning filters that are not what they were outside"};
-  if (t.modes->autocast.changed()) throw CannotRebuildValue{t.modes->autocast.changed_at, "an autocast that is not what it was outside"};
+  if (t.warnings->any())
+    throw CannotRebuildValue{t.warnings->changed_at, "warning filters that are not what they were outside"};
+  if (t.modes->autocast.changed())
+    throw CannotRebuildValue{t.modes->autocast.changed_at, "an autocast that is not what it was outside"};
   for (auto& [variable, value] : t.modes->context_values)
-    if (value) throw CannotRebuildValue{t.modes->context_changed_at, "a context variable that is not what it was outside"};
+    if (value)
+      throw CannotRebuildValue{t.modes->context_changed_at, "a context variable that is not what it was outside"};
 }
 
 bool modes_changed(TraceRun& t) {
-  if (t.modes->now.grad != t.modes->outside.grad || t.modes->now.inference != t.modes->outside.inference || t.modes->now.float_conditions != t.modes->outside.float_conditions) return true;
-  return t.warnings->any() || t.modes->autocast.changed() || std::any_of(t.modes->context_values.begin(), t.modes->context_values.end(), [](auto& set) { return set.second != nullptr; });
+  if (t.modes->now.grad != t.modes->outside.grad || t.modes->now.inference != t.modes->outside.inference ||
+      t.modes->now.float_conditions != t.modes->outside.float_conditions)
+    return true;
+  return t.warnings->any() || t.modes->autocast.changed() ||
+         std::any_of(t.modes->context_values.begin(), t.modes->context_values.end(),
+                     [](auto& set) { return set.second != nullptr; });
 }
 
 // ---- autocast
@@ -283,7 +308,9 @@ namespace {
 
 Ref<> ask(const char* function, const char* device = nullptr) {
   PyObject* callable = torch_member(function);
-  Ref<> answer = callable ? Ref<>::steal(device ? PyObject_CallFunction(callable, "s", device) : PyObject_CallNoArgs(callable)) : Ref<>();
+  Ref<> answer =
+      callable ? Ref<>::steal(device ? PyObject_CallFunction(callable, "s", device) : PyObject_CallNoArgs(callable))
+               : Ref<>();
   PyErr_Clear();
   return answer;
 }
@@ -307,7 +334,8 @@ void AutocastState::set(const char* function, PyObject* value) {
 }
 
 bool AutocastState::changed() const {
-  return begun_ && (nesting_ != 0 || ask("is_autocast_enabled", "cpu").get() != enabled_.get() || ask("get_autocast_dtype", "cpu").get() != dtype_.get() ||
+  return begun_ && (nesting_ != 0 || ask("is_autocast_enabled", "cpu").get() != enabled_.get() ||
+                    ask("get_autocast_dtype", "cpu").get() != dtype_.get() ||
                     ask("is_autocast_cache_enabled").get() != cache_.get());
 }
 
@@ -330,7 +358,8 @@ V AutocastState::call(TraceRun& t, PyObject* function, const std::string& name, 
   }
   // Of a cache that was in use before, nothing is dropped while tracing; outside of autocast it has nothing.
   if (name == "clear_autocast_cache") return t.none();
-  if (name == "autocast_decrement_nesting" && nesting_ == 0) break_graph(BreakReason::UnknownCall, "torch." + name + "() of a mode entered outside");
+  if (name == "autocast_decrement_nesting" && nesting_ == 0)
+    break_graph(BreakReason::UnknownCall, "torch." + name + "() of a mode entered outside");
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
   for (std::size_t i = 0; i < positional.size(); ++i) {
     PyObject* value = t.constant_object(positional[i]);

@@ -1,9 +1,9 @@
-/// NumPy's random functions as nodes of the graph: methods of Generator and RandomState, and the functions of np.random, which are
-/// methods of one RandomState.
+/// NumPy's random functions as nodes of the graph: methods of Generator and RandomState, and the functions of
+/// np.random, which are methods of one RandomState.
 ///
-/// The library's own method runs on the user's own generator, in program order, and the generator's state is put back if the
-/// program fails (library_host.h: RandomStates). Sizes are arguments, so nothing is predicted but the dtype. A call without a size gives one
-/// number, mostly a Python number that the program computes.
+/// The library's own method runs on the user's own generator, in program order, and the generator's state is put back
+/// if the program fails (library_host.h: RandomStates). Sizes are arguments, so nothing is predicted but the dtype. A
+/// call without a size gives one number, mostly a Python number that the program computes.
 #include "tracer/modes/numpy_random.h"
 
 #include <cstring>
@@ -47,9 +47,13 @@ const std::unordered_map<PyObject*, RandomMethod>& methods() {
     for (const Row& row : rows)
       for (bool legacy : {false, true}) {
         const int size = legacy ? row.legacy : row.generator;
-        Ref<> type = module && size != -1 ? Ref<>::steal(PyObject_GetAttrString(module.get(), legacy ? "RandomState" : "Generator")) : Ref<>();
+        Ref<> type = module && size != -1
+                         ? Ref<>::steal(PyObject_GetAttrString(module.get(), legacy ? "RandomState" : "Generator"))
+                         : Ref<>();
         Ref<> method = type ? Ref<>::steal(PyObject_GetAttrString(type.get(), row.name)) : Ref<>();
-        if (method) known->emplace(method.release(), RandomMethod{row.name, size, legacy, row.draws});  // held for ever, as its class is
+        if (method)
+          known->emplace(method.release(),
+                         RandomMethod{row.name, size, legacy, row.draws});  // held for ever, as its class is
         PyErr_Clear();
       }
     return known;
@@ -68,7 +72,8 @@ DType dtype_of_elements(const RandomMethod& method, PyObject* from) {
   Ref<> array = function ? Ref<>::steal(PyObject_CallOneArg(function.get(), from)) : Ref<>();
   if (!array) give_up(std::string("`") + method.name + "`: " + take_error());
   const ArrayInfo info = array_library(array.get()) ? describe(array.get()) : ArrayInfo{};
-  if (!array_library(array.get()) || !info.unsupported.empty() || info.shape.size() != 1) give_up(std::string("`") + method.name + "` that gives no array");
+  if (!array_library(array.get()) || !info.unsupported.empty() || info.shape.size() != 1)
+    give_up(std::string("`") + method.name + "` that gives no array");
   return info.dtype;
 }
 
@@ -113,10 +118,12 @@ V call_random(TraceRun& t, PyObject* callable, std::vector<V> positional, const 
   auto* generator = positional.empty() ? nullptr : as<ObjectValue>(positional[0]);
   if (!generator || !generator->object) give_up("`" + name + "` of no generator");
   if (t.transforms->depth > 0) break_graph(BreakReason::OneExample, "`" + name + "` draws once for all examples");
-  if (!t.request.generalise.builtin_backend) give_up("`" + name + "` for a back end that runs nodes without the frame they are from");
+  if (!t.request.generalise.builtin_backend)
+    give_up("`" + name + "` for a back end that runs nodes without the frame they are from");
   // Exactly NumPy's classes: others may draw in another way.
   PyTypeObject* type = t.type_of(positional[0]);
-  if (type->tp_flags & Py_TPFLAGS_BASETYPE && fj_type_lookup(type, t.keep(Ref<>::steal(PyUnicode_InternFromString("__dict__"))).get()))
+  if (type->tp_flags & Py_TPFLAGS_BASETYPE &&
+      fj_type_lookup(type, t.keep(Ref<>::steal(PyUnicode_InternFromString("__dict__"))).get()))
     give_up("`" + name + "` of a derived generator");
 
   ExternCall call = drawing_call(t, name, callable, *generator);
@@ -135,7 +142,8 @@ V call_random(TraceRun& t, PyObject* callable, std::vector<V> positional, const 
   auto sizes = [&](const V& value) {
     sized = true;
     // A sequence to permute is no size.
-    if ((value->kind != ValueKind::Tuple && value->kind != ValueKind::List) || method.draws == Draws::Permuted) return size(value);
+    if ((value->kind != ValueKind::Tuple && value->kind != ValueKind::List) || method.draws == Draws::Permuted)
+      return size(value);
     ExternArgument argument;
     argument.kind = ExternArgument::Kind::Tuple;
     for (const V& item : t.sequence_items(value)) argument.items.push_back(size(item));
@@ -165,12 +173,15 @@ V call_random(TraceRun& t, PyObject* callable, std::vector<V> positional, const 
   auto is_none_value = [&](const V& value) { return value->kind == ValueKind::Object && t.is_none(value); };
   for (std::size_t i = 1; i < positional.size(); ++i) {
     const bool is_size = method.size == kDims || int(i) - 1 == method.size;
-    call.positional.push_back(is_size && !is_none_value(positional[i]) ? (method.size == kDims ? size(positional[i]) : sizes(positional[i])) : constant(positional[i]));
+    call.positional.push_back(is_size && !is_none_value(positional[i])
+                                  ? (method.size == kDims ? size(positional[i]) : sizes(positional[i]))
+                                  : constant(positional[i]));
   }
   for (auto& [key, value] : keywords) {
     if (key == "out" && !is_none_value(value)) give_up("`" + name + "` into an array");
     const bool is_size = key == "size" && !is_none_value(value);
-    call.keywords.emplace_back(Ref<>::steal(PyUnicode_InternFromString(key.c_str())), is_size ? sizes(value) : constant(value));
+    call.keywords.emplace_back(Ref<>::steal(PyUnicode_InternFromString(key.c_str())),
+                               is_size ? sizes(value) : constant(value));
   }
   auto argument = [&](const char* key, std::size_t position) -> V {
     for (auto& [name, value] : keywords)
@@ -192,15 +203,18 @@ V call_random(TraceRun& t, PyObject* callable, std::vector<V> positional, const 
 
   call.structure.kind = ExternStructure::Kind::Array;
   const bool one = shape.empty() && !sized;
-  // Only Generator.integers gives one of NumPy's scalars. Where this is wrong the program fails, and Python calls the method.
+  // Only Generator.integers gives one of NumPy's scalars. Where this is wrong the program fails, and Python calls the
+  // method.
   const bool of_numpy = !method.legacy && name == "integers";
   if (one) {
     const bool given_dtype = method.size != kDims && argument("dtype", std::size_t(method.size) + 2);
-    if (given_dtype || !numbers || method.draws == Draws::Chosen || method.draws == Draws::Permuted || name == "random_integers" || (dtype != DType::F64 && dtype != DType::I64))
+    if (given_dtype || !numbers || method.draws == Draws::Chosen || method.draws == Draws::Permuted ||
+        name == "random_integers" || (dtype != DType::F64 && dtype != DType::I64))
       give_up("`" + name + "` of one number");
     call.structure.kind = ExternStructure::Kind::Number;
-    call.structure.type = of_numpy ? Ref<>(imported("numpy", "int64"))
-                                   : Ref<>::borrow(reinterpret_cast<PyObject*>(dtype == DType::F64 ? &PyFloat_Type : &PyLong_Type));
+    call.structure.type =
+        of_numpy ? Ref<>(imported("numpy", "int64"))
+                 : Ref<>::borrow(reinterpret_cast<PyObject*>(dtype == DType::F64 ? &PyFloat_Type : &PyLong_Type));
   }
   const ValueId value = draw(t, std::move(call), dtype, shape);
   if (one && !of_numpy) return std::make_shared<NumberValue>(value, dtype);

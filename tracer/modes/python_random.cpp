@@ -1,9 +1,9 @@
-/// Python's `random` as nodes of the graph: methods of random.Random that give a number, and the functions of the module, which are methods
-/// of one such object.
+/// Python's `random` as nodes of the graph: methods of random.Random that give a number, and the functions of the
+/// module, which are methods of one such object.
 ///
-/// As NumPy's (numpy_random.cpp): the method runs on the user's own generator, in program order, its state is put back if the program fails,
-/// and what it gives is a Python number that the program computes. Whatever gives something else (a shuffled list, an object of a sequence)
-/// is a break, as is a branch on a number.
+/// As NumPy's (numpy_random.cpp): the method runs on the user's own generator, in program order, its state is put back
+/// if the program fails, and what it gives is a Python number that the program computes. Whatever gives something else
+/// (a shuffled list, an object of a sequence) is a break, as is a branch on a number.
 #include "tracer/modes/python_random.h"
 
 #include <cstring>
@@ -29,7 +29,8 @@ struct Method {
 };
 
 /// What the methods call of the object.
-constexpr const char* kCalled[] = {"random", "getrandbits", "_randbelow", "randrange", "normalvariate", "gammavariate", "binomialvariate"};
+constexpr const char* kCalled[] = {"random",        "getrandbits",  "_randbelow",     "randrange",
+                                   "normalvariate", "gammavariate", "binomialvariate"};
 
 struct RandomClass {
   PyTypeObject* type = nullptr;                // random.Random
@@ -105,17 +106,21 @@ V call_python_random(TraceRun& t, PyObject* callable, const std::vector<V>& posi
   SourceRef attributes = t.sources().make(SourceKind::InstanceDict, generator->source);
   for (const char* called : kCalled) {
     Ref<> text = t.keep(Ref<>::steal(PyUnicode_InternFromString(called)));
-    if (class_attribute(t, known.type, text.get()) != known.called.at(called) || (dict && PyDict_Contains(dict, text.get())))
+    if (class_attribute(t, known.type, text.get()) != known.called.at(called) ||
+        (dict && PyDict_Contains(dict, text.get())))
       give_up(name + "() with another " + called + "()");
     if (dict) add_guard(t, GuardKind::LacksKey, attributes, text.get());
   }
-  if (PyFunction_Check(callable)) add_guard(t, GuardKind::FunctionCode, t.sources().constant(callable), PyFunction_GET_CODE(callable));
+  if (PyFunction_Check(callable))
+    add_guard(t, GuardKind::FunctionCode, t.sources().constant(callable), PyFunction_GET_CODE(callable));
 
   ExternCall call = drawing_call(t, name, callable, *generator);
   bool floats = method.drawn == Drawn::Float;
-  // The numbers to choose from, of one type; choosing from a tuple draws what choosing from any other sequence of its length does.
+  // The numbers to choose from, of one type; choosing from a tuple draws what choosing from any other sequence of its
+  // length does.
   auto sequence = [&](const V& value) {
-    if (value->kind != ValueKind::Tuple && value->kind != ValueKind::List && value->kind != ValueKind::Range) give_up(name + "() from " + describe(value));
+    if (value->kind != ValueKind::Tuple && value->kind != ValueKind::List && value->kind != ValueKind::Range)
+      give_up(name + "() from " + describe(value));
     ExternArgument argument;
     argument.object = t.constant_object(t.tuple(t.sequence_items(value)));
     PyObject* items = argument.object.get();
@@ -144,13 +149,15 @@ V call_python_random(TraceRun& t, PyObject* callable, const std::vector<V>& posi
       return argument;
     }
     PyObject* object = t.constant_object(value);
-    if (!object || !(PyLong_CheckExact(object) || PyFloat_CheckExact(object) || object == Py_None)) give_up(name + "() of " + describe(value));
+    if (!object || !(PyLong_CheckExact(object) || PyFloat_CheckExact(object) || object == Py_None))
+      give_up(name + "() of " + describe(value));
     if (PyLong_CheckExact(object) && !is_short_int(object)) give_up(name + "() of a large int");
     argument.object = Ref<>::borrow(object);
     return argument;
   };
   for (std::size_t i = 1; i < positional.size(); ++i) call.positional.push_back(argument_of(positional[i]));
-  for (auto& [key, value] : keywords) call.keywords.emplace_back(Ref<>::steal(PyUnicode_InternFromString(key.c_str())), argument_of(value));
+  for (auto& [key, value] : keywords)
+    call.keywords.emplace_back(Ref<>::steal(PyUnicode_InternFromString(key.c_str())), argument_of(value));
   if (!std::strcmp(method.name, "getrandbits")) {
     const std::optional<std::int64_t> bits = positional.size() == 2 ? t.constant_int(positional[1]) : std::nullopt;
     if (!bits || *bits > 62) give_up(name + "() of more than 62 bits");

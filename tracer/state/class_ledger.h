@@ -15,8 +15,8 @@ struct ClassLedger {
   bool any() const { return !variables.empty(); }
 
   std::map<std::pair<const PyTypeObject*, PyObject*>, V> variables;  // assigned attributes, by class and interned name
-  std::set<std::pair<PyTypeObject*, PyObject*>> versioned;           // guarded lookups: and the interned name; null: anything
-  std::unordered_map<PyObject*, int> made;                           // classes and descriptors made in the trace: the step
+  std::set<std::pair<PyTypeObject*, PyObject*>> versioned;  // guarded lookups: and the interned name; null: anything
+  std::unordered_map<PyObject*, int> made;  // classes and descriptors made in the trace: the step
 };
 
 }  // namespace fj

@@ -1,9 +1,9 @@
 /// The log of side effects: what the program has written, as long as it is only written in the trace.
 ///
-/// Two records. `writes_` has a row for every write whatsoever, and answers whether something happened since a mark: wherever
-/// code of the user's may have run in between, that is the question. `effects_` has the writes that Python code outside the trace
-/// will see, each as the operation that the program made: replayed in this order on the real objects, they leave the same insertion
-/// orders, layouts of sets and states of iterators that somebody else holds.
+/// Two records. `writes_` has a row for every write whatsoever, and answers whether something happened since a mark:
+/// wherever code of the user's may have run in between, that is the question. `effects_` has the writes that Python
+/// code outside the trace will see, each as the operation that the program made: replayed in this order on the real
+/// objects, they leave the same insertion orders, layouts of sets and states of iterators that somebody else holds.
 #include "tracer/state/effect_log.h"
 
 #include "runtime/base/error.h"

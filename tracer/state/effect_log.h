@@ -9,7 +9,8 @@
 
 namespace fj {
 
-/// One change, as the program made it, of something that was there before the trace. The exit replays them in this order.
+/// One change, as the program made it, of something that was there before the trace. The exit replays them in this
+/// order.
 struct Effect {
   enum class Kind : std::uint8_t {
     Items,         // of a list: what it holds in the end
@@ -25,11 +26,12 @@ struct Effect {
   std::vector<V> arguments;        // the value, or what a Call is given
 };
 
-/// Every write of the trace, by owner; and as an effect what Python code outside the trace will see of it. Nothing is ever taken back:
-/// a moment of the trace is a place in this log.
+/// Every write of the trace, by owner; and as an effect what Python code outside the trace will see of it. Nothing is
+/// ever taken back: a moment of the trace is a place in this log.
 class EffectLog {
  public:
-  /// Contents of a container or an array, an attribute, a cell, a global or the position of an iterator. Null: nobody's in particular.
+  /// Contents of a container or an array, an attribute, a cell, a global or the position of an iterator. Null: nobody's
+  /// in particular.
   void note_write(const Value* owner) { writes_.push_back({owner, !owner || owner->source ? 0 : owner->number}); }
   std::size_t write_count() const { return writes_.size(); }
   /// Whether anything that was there at the mark has been written since; whether this owner has.
@@ -39,7 +41,8 @@ class EffectLog {
   void add(Effect effect) { effects_.push_back(std::move(effect)); }
   const std::vector<Effect>& effects() const { return effects_; }
 
-  /// An attribute or global, by its owner (an object's Value or the dict of globals) and its interned name. Null: deleted.
+  /// An attribute or global, by its owner (an object's Value or the dict of globals) and its interned name. Null:
+  /// deleted.
   void name(const void* owner, PyObject* name, V value) { names_[{owner, name}] = std::move(value); }
   void forget_name(const void* owner, PyObject* name) { names_.erase({owner, name}); }
   /// Not engaged: not written in the trace.

@@ -9,7 +9,8 @@
 
 namespace fj {
 
-/// A Python exception on its way to a handler in the trace. The rest says how to break if it leaves the outermost frame.
+/// A Python exception on its way to a handler in the trace. The rest says how to break if it leaves the outermost
+/// frame.
 struct RaisedInTrace {
   V exception;
   BreakReason reason;

@@ -11,8 +11,8 @@
 
 namespace fj {
 
-/// Says of every value of the graph whether a gradient flows through it, and of every operation what torch keeps of it and what is
-/// overwritten or freed by now.
+/// Says of every value of the graph whether a gradient flows through it, and of every operation what torch keeps of it
+/// and what is overwritten or freed by now.
 struct GradientLedger {
   explicit GradientLedger(Graph& graph) : flow(graph) {}
 
@@ -30,7 +30,7 @@ struct GradientLedger {
   std::set<ValueId> in_memory;                     // contents of some array
   std::map<ValueId, std::size_t> overwritten;      // contents of tensors only
   std::map<int, int> written_with_history;         // nodes before an in-place operation that autograd records: its step
-  std::set<ValueId> freed;                         // results of operations whose derivative has been taken, and what it reads freed
+  std::set<ValueId> freed;  // results of operations whose derivative has been taken, and what it reads freed
   std::map<std::pair<const Value*, PyObject*>, V> fields;  // of real tensors, that C code reads
   bool ran_backward = false;
 };

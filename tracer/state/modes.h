@@ -17,12 +17,14 @@ struct Modes {
   bool inference = false;
   bool records() const { return grad && !inference; }  // what is computed has a derivative; views only inherit one
   std::uint32_t float_conditions = ~0u;  // KernelStatus bits NumPy may report, of those that are trapped outside
-  std::uint32_t otherwise_reported = 0;  // of them: those an np.errstate in the trace may report by something else than a warning
+  std::uint32_t otherwise_reported =
+      0;  // of them: those an np.errstate in the trace may report by something else than a warning
 };
 
 class TraceRun;
 
-/// torch's autocast of the CPU in this thread, which a traced `with` changes while it is traced; put back at the end of the trace.
+/// torch's autocast of the CPU in this thread, which a traced `with` changes while it is traced; put back at the end of
+/// the trace.
 class AutocastState {
  public:
   AutocastState() = default;
@@ -43,15 +45,15 @@ class AutocastState {
   Ref<> enabled_, dtype_, cache_;  // outside
 };
 
-/// `now` is what the traced code runs under, `outside` what was set when the trace began. Where they differ nothing of the trace may run
-/// outside of it.
+/// `now` is what the traced code runs under, `outside` what was set when the trace began. Where they differ nothing of
+/// the trace may run outside of it.
 struct ModeLedger {
   Modes now, outside;
   int changed_at = 0;                              // the step that changed the grad or inference mode last
   AutocastState autocast;
   std::vector<std::pair<Ref<>, V>> context_values; // what context variables were set to; null: as outside
   int context_changed_at = 0;
-  int inference_read_at = -1;                      // the first step that read an inference tensor outside of inference mode
+  int inference_read_at = -1;  // the first step that read an inference tensor outside of inference mode
 };
 
 }  // namespace fj

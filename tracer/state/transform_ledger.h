@@ -23,8 +23,8 @@ struct TransformLedger {
   };
   std::vector<Batch> batches;
   int depth = 0;                                   // of batches that are not ended
-  /// What means something to this trace alone, and what it is: marks of what is derived by, transformed functions. No exit hands
-  /// them back: a piece ends before they are made, and CPython makes real ones.
+  /// What means something to this trace alone, and what it is: marks of what is derived by, transformed functions. No
+  /// exit hands them back: a piece ends before they are made, and CPython makes real ones.
   std::unordered_map<V, const char*> only_here;
   std::vector<Followed> followed;
   std::unordered_map<std::uint32_t, DenseArray> evaluated;  // values a followed condition is made of, as in this call

@@ -9,7 +9,8 @@
 
 namespace fj {
 
-/// The filters of the contexts that are entered and not left: where there is a context, code that may warn can't be part of the trace.
+/// The filters of the contexts that are entered and not left: where there is a context, code that may warn can't be
+/// part of the trace.
 struct WarningLedger {
   struct Filter {
     std::string action;

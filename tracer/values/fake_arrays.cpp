@@ -1,8 +1,8 @@
 /// Fake arrays: wrapping real ones, and their memory.
 ///
-/// A FakeStorage is the memory of the array that owns it; its `contents` is a graph value in the owner's shape. An array
-/// that is a view has the steps from the owner to itself. Reading runs the steps forwards; writing computes the owner's new
-/// contents by running them backwards, so the graph stays pure and every other view sees the write.
+/// A FakeStorage is the memory of the array that owns it; its `contents` is a graph value in the owner's shape. An
+/// array that is a view has the steps from the owner to itself. Reading runs the steps forwards; writing computes the
+/// owner's new contents by running them backwards, so the graph stays pure and every other view sees the write.
 #include "tracer/values/fake_arrays.h"
 
 #include <algorithm>
@@ -62,8 +62,11 @@ bool overlap(const FakeStorage& a, const FakeStorage& b) {
 /// The size of an axis that changes. Bounds the user has given are guarded once, here.
 SymbolId size_symbol(TraceRun& t, const DynamicAxis& mark, std::int64_t size) {
   if (!mark.name.empty())
-    if (auto known = t.sizes->named.find(mark.name); known != t.sizes->named.end() && t.graph().symbols[known->second.index].hint == size) return known->second;
-  const SymbolId symbol = t.graph().new_symbol({"s" + std::to_string(t.graph().symbols.size()), 0, INT64_MAX, size, {}});
+    if (auto known = t.sizes->named.find(mark.name);
+        known != t.sizes->named.end() && t.graph().symbols[known->second.index].hint == size)
+      return known->second;
+  const SymbolId symbol =
+      t.graph().new_symbol({"s" + std::to_string(t.graph().symbols.size()), 0, INT64_MAX, size, {}});
   if (mark.min > 0) t.decide(symbol, Py_GE, mark.min);
   if (mark.max < INT64_MAX) t.decide(symbol, Py_LE, mark.max);
   t.graph().symbols[symbol.index].min = mark.min;
@@ -107,11 +110,13 @@ V wrap_array(TraceRun& t, PyObject* object, SourceRef source) {
     t.sizes->sources.emplace(symbol, t.sources().make(SourceKind::Size, source, i));
     array->shape.push_back(symbol);
   }
-  // Strides that follow from the sizes: those of a dense array in some order of its axes; without elements those of a row-major one. Of NumPy's without
-  // elements any do.
-  const bool empty = std::find(info.shape.begin(), info.shape.end(), 0) != info.shape.end(), anything = empty && info.library == Library::Numpy;
+  // Strides that follow from the sizes: those of a dense array in some order of its axes; without elements those of a
+  // row-major one. Of NumPy's without elements any do.
+  const bool empty = std::find(info.shape.begin(), info.shape.end(), 0) != info.shape.end(),
+             anything = empty && info.library == Library::Numpy;
   std::vector<int> order(rank);
-  for (int i = 0; i < rank; ++i) order[i] = rank - 1 - i;  // among equal strides the later axis is the inner one, as in a row-major array
+  for (int i = 0; i < rank; ++i)
+    order[i] = rank - 1 - i;  // among equal strides the later axis is the inner one, as in a row-major array
   if (!empty)
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
       if (info.strides[a] != info.strides[b]) return info.strides[a] < info.strides[b];
@@ -134,7 +139,8 @@ V wrap_array(TraceRun& t, PyObject* object, SourceRef source) {
     if (any_dynamic && dense && follows[i]) continue;
     // A stride that may move with the sizes is a symbol of its own.
     if (any_dynamic && info.strides[i] != 0 && info.strides[i] != 1)
-      array->strides[i] = t.graph().new_symbol({"s" + std::to_string(t.graph().symbols.size()), INT64_MIN, INT64_MAX, info.strides[i], {}});
+      array->strides[i] = t.graph().new_symbol(
+          {"s" + std::to_string(t.graph().symbols.size()), INT64_MIN, INT64_MAX, info.strides[i], {}});
     else
       array->strides[i] = info.strides[i];
   }
@@ -170,7 +176,8 @@ V wrap_array(TraceRun& t, PyObject* object, SourceRef source) {
   t.guards().add(std::move(guard));
 
   for (const auto& other : t.inputs->written)
-    if (overlap(*other, *storage)) break_graph(BreakReason::MutationOfInput, "two arrays share memory and one is written");
+    if (overlap(*other, *storage))
+      break_graph(BreakReason::MutationOfInput, "two arrays share memory and one is written");
   t.inputs->storages.push_back(storage);
   note_array(t, *array);
   if (info.device != kHost && torch_modes() & torch_mode_bits::kAutocast)
@@ -183,8 +190,8 @@ V wrap_array(TraceRun& t, PyObject* object, SourceRef source) {
 
 namespace {
 
-/// The name of a method or operator of torch.Tensor that somebody outside torch has replaced, or empty. What the front end
-/// knows of a method holds for torch's own.
+/// The name of a method or operator of torch.Tensor that somebody outside torch has replaced, or empty. What the front
+/// end knows of a method holds for torch's own.
 std::string replaced_tensor_method(PyTypeObject* tensor) {
   PyObject *name, *value;
   for (Py_ssize_t position = 0; PyDict_Next(tensor->tp_dict, &position, &name, &value);) {
@@ -285,15 +292,20 @@ ValueId array_contents(TraceRun& t, const ArrayValue& array) {
   auto* base = static_cast<ArrayValue*>(storage.input_array);
   if (t.modes->now.records() && base && base->requires_grad && !array.stops_gradient) {
     if (!t.modes->outside.records()) break_graph(BreakReason::Gradient, "enable_grad() inside of no_grad()");
-    if (storage.written_without_gradient) break_graph(BreakReason::Gradient, "it is read after it was written under no_grad()");
+    if (storage.written_without_gradient)
+      break_graph(BreakReason::Gradient, "it is read after it was written under no_grad()");
   }
   // To torch it is a leaf that requires a gradient of its own.
   if (t.modes->now.records() && array.stops_gradient && !array.detached && array.library == Library::Torch)
-    throw CannotRebuildValue{array.refused_since, "a view made where nothing is recorded, of a tensor that requires a gradient"};
+    throw CannotRebuildValue{array.refused_since,
+                             "a view made where nothing is recorded, of a tensor that requires a gradient"};
   if (!t.transforms->batches.empty()) check_example(t, storage.contents);
-  if (storage.inference && !t.modes->now.inference && t.modes->inference_read_at < 0) t.modes->inference_read_at = t.step;
+  if (storage.inference && !t.modes->now.inference && t.modes->inference_read_at < 0)
+    t.modes->inference_read_at = t.step;
   if (array.contents.valid() && array.contents_version == storage.version) return array.contents;
-  auto is_known = [&](const ArrayValue& known) { return known.contents.valid() && known.contents_version == storage.version; };
+  auto is_known = [&](const ArrayValue& known) {
+    return known.contents.valid() && known.contents_version == storage.version;
+  };
   // A view of a view is computed from that one, as its gradient passes there.
   std::vector<const ArrayValue*> views{&array};
   while (const ArrayValue* viewed = viewed_now(*views.back())) {
@@ -305,9 +317,11 @@ ValueId array_contents(TraceRun& t, const ArrayValue& array) {
     const ArrayValue& view = *views.back();
     if (!is_known(view)) {
       ValueId value = before ? before->contents : storage.contents;
-      for (std::size_t i = before ? before->view.size() : 0; i < view.view.size(); ++i) value = show(t.graph(), view.view[i], value, t.location());
+      for (std::size_t i = before ? before->view.size() : 0; i < view.view.size(); ++i)
+        value = show(t.graph(), view.view[i], value, t.location());
       if (view.stops_gradient && t.requires_gradient(value)) value = stopped(t, value);
-      else if (view.is_view && t.requires_gradient(value)) t.gradients->in_memory.insert(value);  // of a copy there may be a gradient of its own
+      else if (view.is_view && t.requires_gradient(value))
+        t.gradients->in_memory.insert(value);  // of a copy there may be a gradient of its own
       view.contents = value;
       view.contents_version = storage.version;
     }
@@ -348,28 +362,31 @@ ValueId undo(Graph& graph, const ViewStep& step, ValueId before, ValueId after, 
 /// The value is the tensor's contents, or a part of them.
 bool shows(const Graph& graph, ValueId value, ValueId contents) {
   while (value != contents) {
-    const auto node = std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& made) { return !made.results.empty() && made.results[0] == value; });
+    const auto node = std::find_if(graph.nodes.begin(), graph.nodes.end(),
+                                   [&](const Node& made) { return !made.results.empty() && made.results[0] == value; });
     if (node == graph.nodes.end() || node->operands.size() != 1) return false;
     value = node->operands[0];
   }
   return true;
 }
 
-/// Of the operation that is written into a part of the tensor, torch's derivative reads nothing of the tensor but what was there, of which it
-/// keeps a copy: sums, and products with something else.
+/// Of the operation that is written into a part of the tensor, torch's derivative reads nothing of the tensor but what
+/// was there, of which it keeps a copy: sums, and products with something else.
 bool saves_nothing_written(const Graph& graph, const Node& node, ValueId contents) {
   switch (node.op) {
     case Op::add: case Op::sub: case Op::neg: return true;
     case Op::mul: return shows(graph, node.operands[0], contents) != shows(graph, node.operands[1], contents);
-    case Op::div: return shows(graph, node.operands[0], contents) && !shows(graph, node.operands[1], contents);  // that of sigmoid is another
+    case Op::div:
+      return shows(graph, node.operands[0], contents) &&
+             !shows(graph, node.operands[1], contents);  // that of sigmoid is another
     default: return false;
   }
 }
 
 }  // namespace
 
-/// Autograd notes the operation as the last one of the tensor's history: so does the graph, whose values are never written. Not where others see
-/// the tensor too, whose history then changes with it.
+/// Autograd notes the operation as the last one of the tensor's history: so does the graph, whose values are never
+/// written. Not where others see the tensor too, whose history then changes with it.
 void refuse_history(TraceRun& t, const ArrayValue& array, bool needed) {
   FakeStorage& storage = *array.storage;
   std::erase_if(storage.views, [](const std::weak_ptr<ArrayValue>& view) { return view.expired(); });
@@ -377,14 +394,18 @@ void refuse_history(TraceRun& t, const ArrayValue& array, bool needed) {
     const auto other = view.lock();
     if (!other || other.get() == &array) return false;
     for (const ArrayValue* step = array.viewed.get(); step; step = step->viewed.get())
-      if (step == other.get()) return other.use_count() > 2;  // a step on the way that nobody else has: here, and in what was made of it
+      if (step == other.get())
+        return other.use_count() > 2;  // a step on the way that nobody else has: here, and in what was made of it
     return true;
   };
-  const bool alone = !storage.input_array && !array.stops_gradient && !array.detached && std::none_of(storage.views.begin(), storage.views.end(), seen);
+  const bool alone = !storage.input_array && !array.stops_gradient && !array.detached &&
+                     std::none_of(storage.views.begin(), storage.views.end(), seen);
   if (alone && array.refused_since < 0) return;
   if (needed) break_graph(BreakReason::Gradient, "an in-place operation on a tensor that requires a gradient");
-  // torch may refuse a write into a view of a tensor without gradient too: by how it was made, which a view that we make does not show.
-  if (array.refused_since >= 0) throw CannotRebuildValue{array.refused_since, "a view that torch does not allow everything in"};
+  // torch may refuse a write into a view of a tensor without gradient too: by how it was made, which a view that we
+  // make does not show.
+  if (array.refused_since >= 0)
+    throw CannotRebuildValue{array.refused_since, "a view that torch does not allow everything in"};
   break_graph(BreakReason::Gradient, "a value that requires a gradient is written into a tensor");
 }
 
@@ -411,26 +432,33 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
   place_graph(*this, storage.device);  // a program on a device has a copy of what is the host's
   if (!array.writeable || array.numpy_scalar) break_graph(BreakReason::ErrorWhileTracing, "the array is read-only");
   auto* base = static_cast<ArrayValue*>(storage.input_array);
-  if (storage.inference && !modes->now.inference) break_graph(BreakReason::ErrorWhileTracing, "a write into an inference tensor outside of inference mode");
+  if (storage.inference && !modes->now.inference)
+    break_graph(BreakReason::ErrorWhileTracing, "a write into an inference tensor outside of inference mode");
   ensure_input(*this, storage);
   bool needed = false, with_history = false;
   if (array.library == Library::Torch) {
-    needed = (base && base->requires_grad && (modes->now.records() || modes->outside.records())) || requires_gradient(storage.contents);
-    if (needed && std::any_of(gradients->leaves.begin(), gradients->leaves.end(), [&](const GradientLedger::Leaf& leaf) { return as<ArrayValue>(leaf.tensor)->storage.get() == &storage; }))
+    needed = (base && base->requires_grad && (modes->now.records() || modes->outside.records())) ||
+             requires_gradient(storage.contents);
+    if (needed &&
+        std::any_of(gradients->leaves.begin(), gradients->leaves.end(), [&](const GradientLedger::Leaf& leaf) {
+          return as<ArrayValue>(leaf.tensor)->storage.get() == &storage;
+        }))
       break_graph(BreakReason::Gradient, "a write into a leaf");
     if (modes->now.records()) {
       with_history = needed || requires_gradient(value);
       if (with_history) refuse_history(*this, array, needed);
     } else {
       // Its history stays, but says nothing of what is in it now.
-      if (needed && !base) break_graph(BreakReason::Gradient, "a write under no_grad() into a tensor that requires a gradient");
+      if (needed && !base)
+        break_graph(BreakReason::Gradient, "a write under no_grad() into a tensor that requires a gradient");
       if (needed) storage.written_without_gradient = true;
       if (requires_gradient(value)) value = stopped(*this, value);
     }
   }
   const Type& type = graph().type(value);
   if (storage.batch_depth < transforms->depth)
-    break_graph(BreakReason::OneExample, "`" + source_text() + "` writes into an array from outside the function that is batched");
+    break_graph(BreakReason::OneExample,
+                "`" + source_text() + "` writes into an array from outside the function that is batched");
   FJ_CHECK(type.dtype == array.dtype && type.shape == array.shape, "a write of " + text(type) + " into another type");
   const Location where = location();
   const auto made_here = [&](ValueId value) -> const Node* {
@@ -444,13 +472,15 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
     const Node* made = made_here(value);
     while (made && stands_for_operand(made->op)) made = made_here(made->operands[0]);
     // What torch saves of it is in the tensor too, but not in a value of the graph.
-    if (made && !made->operands.empty() && !saves_nothing_written(graph(), *made, storage.contents)) break_graph(BreakReason::Gradient, "an in-place operation on a view of a tensor that requires a gradient");
+    if (made && !made->operands.empty() && !saves_nothing_written(graph(), *made, storage.contents))
+      break_graph(BreakReason::Gradient, "an in-place operation on a view of a tensor that requires a gradient");
   }
   std::vector<ValueId> contents{storage.contents};
   for (const ViewStep& view : array.view) contents.push_back(show(graph(), view, contents.back(), where));
   for (std::size_t i = array.view.size(); i-- > 0;) value = undo(graph(), array.view[i], contents[i], value, where);
   if (storage.input_array) {
-    if (shows_again(*this, storage)) break_graph(BreakReason::MutationOfInput, "a write into an array that shows elements more than once");
+    if (shows_again(*this, storage))
+      break_graph(BreakReason::MutationOfInput, "a write into an array that shows elements more than once");
     auto known = [&](const auto& other) { return other.get() == &storage; };
     if (std::none_of(inputs->written.begin(), inputs->written.end(), known)) {
       for (const auto& other : inputs->storages)
@@ -462,7 +492,10 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
   if (with_history) {
     // What was there stays in the tensor's history though nothing of it is left: its gradient is zeros.
     if (needed && !history(*this, {value})[storage.contents.index])
-      value = graph().add(Op::where, {full(*this, DType::Bool, scalar_of(DType::Bool, std::int64_t{1}), storage.shape), value, storage.contents}, {}, where);
+      value = graph().add(
+          Op::where,
+          {full(*this, DType::Bool, scalar_of(DType::Bool, std::int64_t{1}), storage.shape), value, storage.contents},
+          {}, where);
     gradients->written_with_history.emplace(int(nodes_before_instruction), step);
   }
   // What torch saves of its result is the tensor. Anything else is copied into it.
@@ -489,8 +522,10 @@ namespace {
 /// A tensor made in the trace whose memory no other array and no library has: what becomes of it nobody else sees.
 bool is_alone(TraceRun& t, const ArrayValue& array) {
   const FakeStorage& storage = *array.storage;
-  const bool of_torch = array.library == Library::Torch && storage.library == Library::Torch && !storage.inference && !t.modes->now.inference;
-  const bool seen = array.storage.use_count() != 1 || !array.view.empty() || array.is_view || array.crosses || array.detached;
+  const bool of_torch = array.library == Library::Torch && storage.library == Library::Torch && !storage.inference &&
+                        !t.modes->now.inference;
+  const bool seen =
+      array.storage.use_count() != 1 || !array.view.empty() || array.is_view || array.crosses || array.detached;
   return of_torch && !seen && !storage.input_array && !storage.made_as_view && !t.requires_gradient(array);
 }
 
@@ -498,7 +533,8 @@ bool is_alone(TraceRun& t, const ArrayValue& array) {
 
 bool TraceRun::make_leaf(const V& tensor) {
   auto* array = as<ArrayValue>(tensor);
-  if (!array || tensor->source || !is_float(array->dtype) || !is_alone(*this, *array) || array->stops_gradient) return false;
+  if (!array || tensor->source || !is_float(array->dtype) || !is_alone(*this, *array) || array->stops_gradient)
+    return false;
   FakeStorage& storage = *array->storage;
   if (modes->outside.inference || request.follow || !transforms->batches.empty() || storage.version != 0) return false;
   storage.contents = same_again(*this, array_contents(*this, *array));
@@ -515,7 +551,8 @@ bool TraceRun::turn(const V& tensor, const std::function<V()>& view) {
   const auto old = array.storage;
   auto fresh = [&] {
     auto shown = std::static_pointer_cast<ArrayValue>(view());
-    return shown->offset == SymDim(0) ? new_array(Library::Torch, array_contents(*this, *shown), shown->strides) : nullptr;
+    return shown->offset == SymDim(0) ? new_array(Library::Torch, array_contents(*this, *shown), shown->strides)
+                                      : nullptr;
   }();
   if (!fresh) return false;
   effects->note_write(tensor.get());
@@ -531,16 +568,20 @@ bool TraceRun::turn(const V& tensor, const std::function<V()>& view) {
 }
 
 ValueId TraceRun::read(const ArrayValue& array) {
-  // Of these few of torch's functions have kernels, and which do changes from version to version: its own function answers.
-  if (array.library == Library::Torch && is_late_unsigned(array.dtype)) break_graph(BreakReason::UnsupportedOperation, "a tensor of " + std::string(name(array.dtype)));
-  if (array.storage->device != kHost && is_complex(array.dtype)) break_graph(BreakReason::UnsupportedOperation, "a complex tensor of " + device_text(array.storage->device));
+  // Of these few of torch's functions have kernels, and which do changes from version to version: its own function
+  // answers.
+  if (array.library == Library::Torch && is_late_unsigned(array.dtype))
+    break_graph(BreakReason::UnsupportedOperation, "a tensor of " + std::string(name(array.dtype)));
+  if (array.storage->device != kHost && is_complex(array.dtype))
+    break_graph(BreakReason::UnsupportedOperation, "a complex tensor of " + device_text(array.storage->device));
   return array_contents(*this, array);
 }
 
 std::shared_ptr<ArrayValue> TraceRun::new_array(Library library, ValueId value, std::optional<Strides> strides) {
   // What is computed under no_grad() or inference_mode() is a constant.
   if (library == Library::Torch && !modes->now.records() && requires_gradient(value)) value = stopped(*this, value);
-  // A copy that a gradient flows through is a value of its own: what is computed from it is not computed from the original alone.
+  // A copy that a gradient flows through is a value of its own: what is computed from it is not computed from the
+  // original alone.
   if (library == Library::Torch && requires_gradient(value)) value = apart(*this, value);
   note_memory(*this, value);
   const Type& type = graph().type(value);
@@ -570,9 +611,10 @@ std::shared_ptr<ArrayValue> TraceRun::new_array(Library library, ValueId value, 
   return array;
 }
 
-std::shared_ptr<ArrayValue> TraceRun::new_view(const std::shared_ptr<ArrayValue>& base, ViewStep step, Dims shape, Strides strides,
-                                             SymDim offset) {
-  if (base->refused_since >= 0 && base->storage->written_without_gradient && modes->now.records() && requires_gradient(*base))
+std::shared_ptr<ArrayValue> TraceRun::new_view(const std::shared_ptr<ArrayValue>& base, ViewStep step, Dims shape,
+                                               Strides strides, SymDim offset) {
+  if (base->refused_since >= 0 && base->storage->written_without_gradient && modes->now.records() &&
+      requires_gradient(*base))
     break_graph(BreakReason::Gradient, "a view of a view that torch may refuse, since it was written under no_grad()");
   auto array = std::make_shared<ArrayValue>();
   array->library = base->library;
@@ -602,12 +644,14 @@ std::shared_ptr<ArrayValue> TraceRun::new_view(const std::shared_ptr<ArrayValue>
   array->writeable = base->writeable;
   array->crossed = base->crosses ? base : base->crossed;
   array->shown_read_only = base->shown_read_only;
-  array->viewed_in_inference = base->viewed_in_inference ||
-                               (modes->now.inference && !modes->outside.inference && !base->storage->inference && base->library == Library::Torch);
+  array->viewed_in_inference =
+      base->viewed_in_inference || (modes->now.inference && !modes->outside.inference && !base->storage->inference &&
+                                    base->library == Library::Torch);
   return array;
 }
 
-void TraceRun::composite(CompositeRule rule, std::vector<ValueId> operands, ValueId result, std::vector<ValueId> kept, Attrs attrs) {
+void TraceRun::composite(CompositeRule rule, std::vector<ValueId> operands, ValueId result, std::vector<ValueId> kept,
+                         Attrs attrs) {
   graph().composites.push_back({rule, std::move(operands), result, std::move(kept), std::move(attrs)});
 }
 

@@ -9,7 +9,8 @@ class TraceRun;
 
 V wrap_array(TraceRun& t, PyObject* object, SourceRef source);
 ValueId array_contents(TraceRun& t, const ArrayValue& array);
-/// The view it was made of, if no write has come between: torch makes the history of all views anew after one, from their base.
+/// The view it was made of, if no write has come between: torch makes the history of all views anew after one, from
+/// their base.
 const ArrayValue* viewed_now(const ArrayValue& view);
 void note_array(TraceRun& t, const ArrayValue& array);  // guards of the library's modes
 /// The value as a constant of the derivative.

@@ -50,7 +50,8 @@ V resume_generator(TraceRun& t, IteratorValue& generator, const V& sent, const V
   generator.started = true;
   t.effects->note_write(&generator);
   if (frame.running)
-    raise(t, PyExc_ValueError, {t.string("generator already executing")}, BreakReason::Generator, "a generator that runs already");
+    raise(t, PyExc_ValueError, {t.string("generator already executing")}, BreakReason::Generator,
+          "a generator that runs already");
   if (frame.finished || (frame.pc == 0 && thrown)) {
     frame.finished = true;
     generator.returned = t.none();
@@ -59,11 +60,12 @@ V resume_generator(TraceRun& t, IteratorValue& generator, const V& sent, const V
   }
   if (frame.pc == 0) {
     if (!t.is_none(sent))
-      raise(t, PyExc_TypeError, {t.string("can't send non-None value to a just-started generator")}, BreakReason::Generator,
-            "a value is sent to a generator that has not started");
+      raise(t, PyExc_TypeError, {t.string("can't send non-None value to a just-started generator")},
+            BreakReason::Generator, "a value is sent to a generator that has not started");
   } else if (thrown) {
     // What it delegates to would have to handle it first.
-    if (frame.code->instrs[frame.executing - 1].opcode == FJ_SEND) break_graph(BreakReason::Generator, "throw() into a `yield from`");
+    if (frame.code->instrs[frame.executing - 1].opcode == FJ_SEND)
+      break_graph(BreakReason::Generator, "throw() into a `yield from`");
     frame.thrown = thrown;
   } else {
     frame.stack.back() = sent;
@@ -108,7 +110,8 @@ void send_instruction(TraceRun& t, Frame& frame, const FjInstr& instr) {
     item = resume_generator(t, *iterator, sent, nullptr);
     if (!item) returned = iterator->returned;
   } else {
-    if (!t.is_none(sent)) break_graph(BreakReason::Generator, "a value is sent through `yield from` to " + describe(receiver));
+    if (!t.is_none(sent))
+      break_graph(BreakReason::Generator, "a value is sent through `yield from` to " + describe(receiver));
     item = next(t, receiver);
     if (!item) returned = t.exceptions->stopped_with;
   }
@@ -121,10 +124,11 @@ void send_instruction(TraceRun& t, Frame& frame, const FjInstr& instr) {
 bool may_be_abandoned(TraceRun& t, const IteratorValue& generator) {
   const Frame& frame = *generator.frame;
   if (frame.finished || frame.pc == 0) return true;
-  // Dropped, a generator raises GeneratorExit where it stands, which a `try` or `with` around it would see. The handler that
-  // every generator has, and that of a `yield from`, are no such.
+  // Dropped, a generator raises GeneratorExit where it stands, which a `try` or `with` around it would see. The handler
+  // that every generator has, and that of a `yield from`, are no such.
   FjHandler handler;
-  for (int unit = frame.code->instrs[frame.executing].executing; fj_find_handler(frame.co, unit, &handler); unit = handler.target) {
+  for (int unit = frame.code->instrs[frame.executing].executing; fj_find_handler(frame.co, unit, &handler);
+       unit = handler.target) {
     const int opcode = frame.code->instrs[frame.code->index_of[handler.target]].opcode;
     if (opcode != FJ_STOPITERATION_ERROR && opcode != FJ_UNSUPPORTED) return false;
   }
@@ -153,7 +157,8 @@ V iterator_method(TraceRun& t, const V& owner, const std::string& name, std::vec
   if (name == "throw" && !positional.empty()) {
     V exception = positional[0];
     if (positional.size() > 1 && !t.is_none(positional[1])) exception = positional[1];
-    if (auto* object = as<ObjectValue>(exception); object && PyExceptionClass_Check(object->object.get())) exception = t.call(exception, {}, {});
+    if (auto* object = as<ObjectValue>(exception); object && PyExceptionClass_Check(object->object.get()))
+      exception = t.call(exception, {}, {});
     if (!is_a(exception, PyExc_BaseException)) return nullptr;
     return result(resume_generator(t, iterator, t.none(), exception));
   }
@@ -163,7 +168,8 @@ V iterator_method(TraceRun& t, const V& owner, const std::string& name, std::vec
     if (frame.finished) return t.none();
     Count catcher(t.exceptions->catching);
     try {
-      if (resume_generator(t, iterator, t.none(), make_exception(t, reinterpret_cast<PyTypeObject*>(PyExc_GeneratorExit), {}, {})))
+      if (resume_generator(t, iterator, t.none(),
+                           make_exception(t, reinterpret_cast<PyTypeObject*>(PyExc_GeneratorExit), {}, {})))
         break_graph(BreakReason::Generator, "a generator that yields when it is closed");
     } catch (const RaisedInTrace& raised) {
       if (!is_a(raised.exception, PyExc_GeneratorExit) && !is_a(raised.exception, PyExc_StopIteration)) throw;

@@ -39,9 +39,11 @@ std::string describe(const V& value) {
     }
     case ValueKind::Object: {
       PyObject* object = as<ObjectValue>(value)->object.get();
-      if (PyFunction_Check(object)) return "function " + text_of(reinterpret_cast<PyFunctionObject*>(object)->func_qualname);
+      if (PyFunction_Check(object))
+        return "function " + text_of(reinterpret_cast<PyFunctionObject*>(object)->func_qualname);
       if (PyType_Check(object)) return std::string("class ") + reinterpret_cast<PyTypeObject*>(object)->tp_name;
-      if (PyCFunction_Check(object)) return std::string("builtin ") + reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name;
+      if (PyCFunction_Check(object))
+        return std::string("builtin ") + reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name;
       return std::string("an object of type ") + Py_TYPE(object)->tp_name;
     }
     case ValueKind::SymInt: return "an int";
@@ -59,7 +61,8 @@ std::string describe(const V& value) {
     case ValueKind::Instance: return std::string("an object of type ") + as<InstanceValue>(value)->type->tp_name;
     case ValueKind::Super: return "super()";
     case ValueKind::Partial: return "partial of " + describe(as<PartialValue>(value)->function);
-    case ValueKind::Builtin: return "method " + as<BuiltinValue>(value)->name + " of " + describe(as<BuiltinValue>(value)->owner);
+    case ValueKind::Builtin:
+      return "method " + as<BuiltinValue>(value)->name + " of " + describe(as<BuiltinValue>(value)->owner);
     case ValueKind::Null: return "nothing";
   }
   return "a value";
@@ -129,7 +132,8 @@ V wrap_constant(TraceRun& t, PyObject* object) {
   if (is_stateless(object) || PyCode_Check(object)) return std::make_shared<ObjectValue>(Ref<>::borrow(object));
   if (PyTuple_CheckExact(object) && holds_proxy(object)) {
     auto tuple = std::make_shared<TupleValue>();
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) tuple->items.push_back(wrap_constant(t, PyTuple_GET_ITEM(object, i)));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
+      tuple->items.push_back(wrap_constant(t, PyTuple_GET_ITEM(object, i)));
     return tuple;
   }
   return t.wrap(object, t.sources().constant(object));
@@ -141,8 +145,8 @@ V TraceRun::wrap(PyObject* object, SourceRef source) {
   if (is_stateless(object)) {
     if (PyLong_CheckExact(object) && !request.generalise.never_dynamic && fits_symbol(object) &&
         (is_made_anew(source) || has_name(request.generalise.sources, source->text()))) {
-      const SymbolId symbol = graph().new_symbol({"s" + std::to_string(graph().symbols.size()), -kLargestInt, kLargestInt,
-                                                 PyLong_AsLongLong(object), {}});
+      const SymbolId symbol = graph().new_symbol(
+          {"s" + std::to_string(graph().symbols.size()), -kLargestInt, kLargestInt, PyLong_AsLongLong(object), {}});
       Guard guard;
       guard.kind = GuardKind::IntSymbol;
       guard.source = source;
@@ -189,10 +193,12 @@ V TraceRun::wrap(PyObject* object, SourceRef source) {
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
       PyObject* item = PyTuple_GET_ITEM(object, i);
-      tuple->items.push_back(constant ? wrap_constant(*this, item) : wrap(item, sources().make(SourceKind::TupleItem, source, i)));
+      tuple->items.push_back(constant ? wrap_constant(*this, item)
+                                      : wrap(item, sources().make(SourceKind::TupleItem, source, i)));
     }
     value = tuple;
-  } else if (PyList_CheckExact(object) || PyDict_CheckExact(object) || PyODict_CheckExact(object) || PyAnySet_CheckExact(object) || is_deque(object) ||
+  } else if (PyList_CheckExact(object) || PyDict_CheckExact(object) || PyODict_CheckExact(object) ||
+             PyAnySet_CheckExact(object) || is_deque(object) ||
              reinterpret_cast<PyObject*>(Py_TYPE(object)) == defaultdict_type()) {
     value = wrap_builtin(*this, object, source);
   } else if (PyCell_Check(object)) {
@@ -232,14 +238,16 @@ namespace {
 
 bool is_library_constant(PyObject* object) {
   return dtype_from_object(object).has_value() || !std::strncmp(Py_TYPE(object)->tp_name, "torch.", 6) ||
-         !std::strcmp(Py_TYPE(object)->tp_name, "_NoValueType") || !std::strcmp(Py_TYPE(object)->tp_name, "numpy.ufunc") ||
+         !std::strcmp(Py_TYPE(object)->tp_name, "_NoValueType") ||
+         !std::strcmp(Py_TYPE(object)->tp_name, "numpy.ufunc") ||
          !std::strcmp(Py_TYPE(object)->tp_name, "numpy._ArrayFunctionDispatcher");
 }
 
 bool is_identity_constant(PyObject* object) {
   return PyFunction_Check(object) || PyType_Check(object) || PyCFunction_Check(object) || PyModule_Check(object) ||
          PyCode_Check(object) || Py_TYPE(object) == &PyMethodDescr_Type || Py_TYPE(object) == &PyWrapperDescr_Type ||
-         Py_TYPE(object) == &PyGetSetDescr_Type || is_enum_member(object) || is_library_constant(object) || numpy_scalar_dtype(object).has_value();
+         Py_TYPE(object) == &PyGetSetDescr_Type || is_enum_member(object) || is_library_constant(object) ||
+         numpy_scalar_dtype(object).has_value();
 }
 
 }  // namespace
@@ -258,7 +266,9 @@ bool guard_value(TraceRun& t, ObjectValue& value) {
 ValueId TraceRun::float_input(const V& value, bool always) {
   if (auto* number = as<NumberValue>(value); number && number->dtype == DType::F64) return number->contents;
   auto* held = as<ObjectValue>(value);
-  if (!request.generalise.builtin_backend || request.generalise.never_dynamic || !held || !held->source || held->guarded_value) return {};
+  if (!request.generalise.builtin_backend || request.generalise.never_dynamic || !held || !held->source ||
+      held->guarded_value)
+    return {};
   // np.float64 is a float, and holds its number where a float does.
   PyObject* object = held->object.get();
   if (!PyFloat_CheckExact(object) && !(PyFloat_Check(object) && numpy_scalar_dtype(object))) return {};
@@ -280,16 +290,20 @@ ValueId number_input(TraceRun& t, ObjectValue& held, DType dtype) {
 
 V TraceRun::changing_scalar(const V& value, bool always) {
   auto* held = as<ObjectValue>(value);
-  if (!request.generalise.builtin_backend || request.generalise.never_dynamic || !held || !held->source || held->guarded_value) return nullptr;
+  if (!request.generalise.builtin_backend || request.generalise.never_dynamic || !held || !held->source ||
+      held->guarded_value)
+    return nullptr;
   const auto dtype = numpy_scalar_dtype(held->object.get());
-  if (!dtype || is_complex(*dtype) || (!always && !has_name(request.generalise.sources, held->source->text()))) return nullptr;
+  if (!dtype || is_complex(*dtype) || (!always && !has_name(request.generalise.sources, held->source->text())))
+    return nullptr;
   auto scalar = new_array(Library::Numpy, number_input(*this, *held, *dtype));
   scalar->numpy_scalar = true;
   return scalar;
 }
 
 V TraceRun::scalar_index(const V& value) {
-  PyObject* const index = once([] { return PyObject_GetAttrString(Ref<>::steal(PyImport_ImportModule("operator")).get(), "index"); });
+  PyObject* const index =
+      once([] { return PyObject_GetAttrString(Ref<>::steal(PyImport_ImportModule("operator")).get(), "index"); });
   auto* held = as<ObjectValue>(value);
   const auto dtype = held ? numpy_scalar_dtype(held->object.get()) : std::nullopt;
   return dtype && is_integer(*dtype) && *dtype != DType::Bool ? scalar_as(*this, *held, index) : nullptr;
@@ -324,11 +338,13 @@ V unopened_length(TraceRun& t, const V& value) {
   if (!list) return nullptr;
   Ref<> now = t.sources().fetch(list->source, t.request.values);
   if (!now || !PyList_CheckExact(now.get())) return nullptr;
-  return t.integer(bound_length(t, list->source, PyList_GET_SIZE(now.get())) + SymDim(std::int64_t(list->items.size())));
+  return t.integer(bound_length(t, list->source, PyList_GET_SIZE(now.get())) +
+                   SymDim(std::int64_t(list->items.size())));
 }
 
 SymDim bound_length(TraceRun& t, SourceRef source, Py_ssize_t size) {
-  if (t.request.generalise.never_dynamic || size > kLargestInt || !has_name(t.request.generalise.lengths, source->text())) {
+  if (t.request.generalise.never_dynamic || size > kLargestInt ||
+      !has_name(t.request.generalise.lengths, source->text())) {
     add_guard(t, GuardKind::Length, source, nullptr, size);
     return SymDim(std::int64_t(size));
   }
@@ -348,7 +364,8 @@ SymDim bound_length(TraceRun& t, SourceRef source, Py_ssize_t size) {
 
 bool strings_differ(TraceRun& t, const V& a, const V& b) {
   auto *left = as<ObjectValue>(a), *right = as<ObjectValue>(b);
-  if (!left || !right || !PyUnicode_CheckExact(left->object.get()) || !PyUnicode_CheckExact(right->object.get())) return false;
+  if (!left || !right || !PyUnicode_CheckExact(left->object.get()) || !PyUnicode_CheckExact(right->object.get()))
+    return false;
   if (PyUnicode_Compare(left->object.get(), right->object.get()) == 0) return false;
   auto from_outside = [](ObjectValue& value) {
     return value.source && !value.guarded_value && value.source->kind != SourceKind::Constant;
@@ -377,7 +394,8 @@ PyObject* TraceRun::constant_object(const V& value) {
     case ValueKind::Tuple: {
       auto& tuple = *as<TupleValue>(value);
       if (tuple.type) return nullptr;
-      if (tuple.source && tuple.source->kind == SourceKind::Constant && std::all_of(tuple.items.begin(), tuple.items.end(), [&](const V& item) { return constant_object(item); }))
+      if (tuple.source && tuple.source->kind == SourceKind::Constant &&
+          std::all_of(tuple.items.begin(), tuple.items.end(), [&](const V& item) { return constant_object(item); }))
         return tuple.source->key.get();
       Ref<> result = Ref<>::steal(PyTuple_New(Py_ssize_t(tuple.items.size())));
       for (std::size_t i = 0; i < tuple.items.size(); ++i) {
@@ -476,13 +494,15 @@ bool TraceRun::truth(const V& value) {
       auto& object = *as<ObjectValue>(value);
       PyObject* real = object.object.get();
       if (is_plain(real)) {
-        if (V known = PyFloat_CheckExact(real) ? result_of_operator(*this, "truth", {value}) : nullptr) return truth(known);
+        if (V known = PyFloat_CheckExact(real) ? result_of_operator(*this, "truth", {value}) : nullptr)
+          return truth(known);
         guard_value(*this, object);
         const int answer = PyObject_IsTrue(real);
         if (answer < 0) raise_python_error(*this);
         return answer;
       }
-      if (array_library(real)) break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
+      if (array_library(real))
+        break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
       return object_truth(*this, value);
     }
     case ValueKind::Instance: return object_truth(*this, value);
@@ -494,8 +514,10 @@ bool TraceRun::truth(const V& value) {
       if (as<ArrayValue>(value)->dtype == DType::Bool)
         if (auto known = constant_condition(graph(), array_contents(*this, *as<ArrayValue>(value)))) return *known;
       if (request.follow) return follow(*this, *as<ArrayValue>(value));
-      break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value) +
-                                                 (as<ArrayValue>(value)->storage->device == kHost ? "" : ", of which Python waits for one element"));
+      break_graph(
+          BreakReason::BranchOnData,
+          "`" + source_text() + "` tests " + describe(value) +
+              (as<ArrayValue>(value)->storage->device == kHost ? "" : ", of which Python waits for one element"));
     case ValueKind::Tuple: return !sequence_items(value).empty();
     case ValueKind::List: return !as<ListValue>(value)->items.empty();
     case ValueKind::Dict: {
@@ -520,7 +542,8 @@ bool object_truth(TraceRun& t, const V& value) {
   if (V method = python_method(t, value, "__bool__")) {
     V answer = t.call(method, {}, {});
     PyObject* decided = t.constant_object(answer);
-    if (!decided || !PyBool_Check(decided)) break_graph(BreakReason::ErrorWhileTracing, "a __bool__ that gives no bool");
+    if (!decided || !PyBool_Check(decided))
+      break_graph(BreakReason::ErrorWhileTracing, "a __bool__ that gives no bool");
     return decided == Py_True;
   }
   static PyObject* const bool_name = PyUnicode_InternFromString("__bool__");
@@ -538,7 +561,8 @@ bool object_truth(TraceRun& t, const V& value) {
   if (part) return t.truth(part);
   static PyObject* const len_name = PyUnicode_InternFromString("__len__");
   if (class_attribute(t, type, len_name)) return t.truth(length(t, value));
-  if (type->tp_as_number && type->tp_as_number->nb_bool) break_graph(BreakReason::UnsupportedObject, "truth of " + describe(value));
+  if (type->tp_as_number && type->tp_as_number->nb_bool)
+    break_graph(BreakReason::UnsupportedObject, "truth of " + describe(value));
   return true;
 }
 
@@ -564,32 +588,41 @@ bool same_object(TraceRun& t, const V& a, const V& b) {
     auto x = t.int_expression(a), y = t.int_expression(b);
     if (x && y && t.decide(*x, Py_EQ, *y)) break_graph(BreakReason::UnsupportedObject, "identity of equal ints");
     for (auto* other : {left, right})
-      if (other && !(x && y) && !(PyLong_CheckExact(other->object.get()) && guard_value(t, *other))) guard_type(t, *other);
+      if (other && !(x && y) && !(PyLong_CheckExact(other->object.get()) && guard_value(t, *other)))
+        guard_type(t, *other);
     return false;
   }
   if (a->kind != b->kind) {
-    // Most kinds of Values are types, and wrapping guarded which one it is; what is made in the trace only is nothing from outside.
+    // Most kinds of Values are types, and wrapping guarded which one it is; what is made in the trace only is nothing
+    // from outside.
     auto is_made = [](const V& value) {
       switch (value->kind) {
-        case ValueKind::Range: case ValueKind::Iterator: case ValueKind::Function: case ValueKind::BoundMethod: case ValueKind::Instance:
+        case ValueKind::Range:
+        case ValueKind::Iterator:
+        case ValueKind::Function:
+        case ValueKind::BoundMethod:
+        case ValueKind::Instance:
         case ValueKind::Super: case ValueKind::Partial: case ValueKind::Builtin: return true;
         default: return false;
       }
     };
     if (is_made(a) || is_made(b)) return false;
     // A slice may be known by its parts in one place and as an object in another.
-    if (t.type_of(a) == t.type_of(b)) break_graph(BreakReason::UnsupportedObject, "identity of " + describe(a) + " and " + describe(b));
+    if (t.type_of(a) == t.type_of(b))
+      break_graph(BreakReason::UnsupportedObject, "identity of " + describe(a) + " and " + describe(b));
     return false;
   }
   if (!left || !right) {
     if (auto *one = as<TupleValue>(a), *other = as<TupleValue>(b); one && other && !one->view_of && !other->view_of) {
-      if (one->items.empty() && other->items.empty() && !one->type && !other->type) return true;  // there is one empty tuple
+      if (one->items.empty() && other->items.empty() && !one->type && !other->type)
+        return true;  // there is one empty tuple
       // One tuple may have two Values, but not with different items.
       bool differ = one->items.size() != other->items.size();
       for (std::size_t i = 0; !differ && i < one->items.size(); ++i) {
         const V &x = one->items[i], &y = other->items[i];
         differ = x != y && x->kind == y->kind && !x->source && !y->source &&
-                 (x->kind == ValueKind::List || x->kind == ValueKind::Dict || x->kind == ValueKind::Instance || x->kind == ValueKind::Array);
+                 (x->kind == ValueKind::List || x->kind == ValueKind::Dict || x->kind == ValueKind::Instance ||
+                  x->kind == ValueKind::Array);
       }
       if (differ) return false;
     }
@@ -614,17 +647,21 @@ bool same_object(TraceRun& t, const V& a, const V& b) {
     guard_type(t, *right);
     return false;
   }
-  if (PyLong_CheckExact(x) || PyFloat_CheckExact(x) || PyUnicode_CheckExact(x) || PyBytes_CheckExact(x) || PyComplex_CheckExact(x)) {
+  if (PyLong_CheckExact(x) || PyFloat_CheckExact(x) || PyUnicode_CheckExact(x) || PyBytes_CheckExact(x) ||
+      PyComplex_CheckExact(x)) {
     // Equal numbers and strings may or may not be one object; different ones never are.
     guard_value(t, *left);
     guard_value(t, *right);
     const int equal = PyObject_RichCompareBool(x, y, Py_EQ);
     PyErr_Clear();
-    if (equal) break_graph(BreakReason::UnsupportedObject, "identity of equal " + std::string(Py_TYPE(x)->tp_name) + "s");
+    if (equal)
+      break_graph(BreakReason::UnsupportedObject, "identity of equal " + std::string(Py_TYPE(x)->tp_name) + "s");
     return false;
   }
   // What is known by now needs no guard, nor do two constants.
-  auto is_known = [](const ObjectValue& value) { return !value.source || value.guarded_value || value.source->kind == SourceKind::Constant; };
+  auto is_known = [](const ObjectValue& value) {
+    return !value.source || value.guarded_value || value.source->kind == SourceKind::Constant;
+  };
   if (is_plain(x) || (is_known(*left) && is_known(*right))) {
     guard_value(t, *left);
     guard_value(t, *right);
@@ -653,7 +690,8 @@ std::optional<std::int64_t> TraceRun::constant_int(const V& value) {
     return now;
   }
   // NumPy's code counts with arrays: `axes[0]`, axes an arange.
-  if (auto* array = as<ArrayValue>(value); array && array->library == Library::Numpy && array->numpy_scalar && array->dtype == DType::I64)
+  if (auto* array = as<ArrayValue>(value);
+      array && array->library == Library::Numpy && array->numpy_scalar && array->dtype == DType::I64)
     return constant_integer(graph(), read(*array));
   PyObject* object = as<ObjectValue>(value) && PyLong_Check(as<ObjectValue>(value)->object.get())
                          ? constant_object(value) : nullptr;

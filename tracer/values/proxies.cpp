@@ -41,7 +41,8 @@ PyObject* guarded(Body&& body) {
 
 Ref<> text_object(TraceRun& tracer, const V& text) {
   PyObject* object = tracer.constant_object(text);
-  if (!object || !PyUnicode_CheckExact(object)) break_graph(BreakReason::UnsupportedObject, "a text that is " + describe(text));
+  if (!object || !PyUnicode_CheckExact(object))
+    break_graph(BreakReason::UnsupportedObject, "a text that is " + describe(text));
   return Ref<>::borrow(object);
 }
 
@@ -55,7 +56,8 @@ Py_hash_t proxy_hash(PyObject* self) { return as_proxy(self)->hash; }
 PyObject* proxy_compare(PyObject* a, PyObject* b, int comparison) {
   // Either side may be the proxy.
   V known = proxied(a), other = proxied(b);
-  if (known && known == other && (comparison == Py_EQ || comparison == Py_NE)) return PyBool_FromLong(comparison == Py_EQ);
+  if (known && known == other && (comparison == Py_EQ || comparison == Py_NE))
+    return PyBool_FromLong(comparison == Py_EQ);
   TraceRun& tracer = *(known ? as_proxy(a) : as_proxy(b))->tracer;
   return guarded([&] {
     V left = wrap_constant(tracer, a), right = wrap_constant(tracer, b);
@@ -76,24 +78,30 @@ PyObject* proxy_repr(PyObject* self) {
 PyObject* proxy_format(PyObject* self, PyObject* specification) {
   Proxy& proxy = *as_proxy(self);
   return guarded([&] {
-    return text_object(*proxy.tracer, format_of(*proxy.tracer, proxy.value, wrap_constant(*proxy.tracer, proxy.tracer->keep(Ref<>::borrow(specification)).get())));
+    return text_object(*proxy.tracer,
+                       format_of(*proxy.tracer, proxy.value,
+                                 wrap_constant(*proxy.tracer, proxy.tracer->keep(Ref<>::borrow(specification)).get())));
   });
 }
 
 /// "{a.b}".format(a=...)
 PyObject* proxy_attribute(PyObject* self, PyObject* name) {
-  if (PyUnicode_Check(name) && PyUnicode_GET_LENGTH(name) > 1 && PyUnicode_READ_CHAR(name, 0) == '_') return PyObject_GenericGetAttr(self, name);
+  if (PyUnicode_Check(name) && PyUnicode_GET_LENGTH(name) > 1 && PyUnicode_READ_CHAR(name, 0) == '_')
+    return PyObject_GenericGetAttr(self, name);
   Proxy& proxy = *as_proxy(self);
   return guarded([&] {
     V found = find_attribute(*proxy.tracer, proxy.value, name);
-    if (!found) break_graph(BreakReason::ErrorWhileTracing, describe(proxy.value) + " has no attribute '" + text_of(name) + "'");
+    if (!found)
+      break_graph(BreakReason::ErrorWhileTracing, describe(proxy.value) + " has no attribute '" + text_of(name) + "'");
     return readable_object(*proxy.tracer, found);
   });
 }
 
 PyObject* proxy_item(PyObject* self, PyObject* key) {
   Proxy& proxy = *as_proxy(self);
-  return guarded([&] { return readable_object(*proxy.tracer, proxy.tracer->get_item(proxy.value, wrap_constant(*proxy.tracer, key))); });
+  return guarded([&] {
+    return readable_object(*proxy.tracer, proxy.tracer->get_item(proxy.value, wrap_constant(*proxy.tracer, key)));
+  });
 }
 
 PyTypeObject* proxy_type() {

@@ -41,7 +41,8 @@ bool is_function_of(PyObject* object, const char* module, const char* qualname) 
   if (!PyFunction_Check(object)) return false;
   auto* function = reinterpret_cast<PyFunctionObject*>(object);
   PyObject* name = PyDict_GetItemString(function->func_globals, "__name__");
-  return name && text_of(name) == module && text_of(reinterpret_cast<PyCodeObject*>(function->func_code)->co_qualname) == qualname;
+  return name && text_of(name) == module &&
+         text_of(reinterpret_cast<PyCodeObject*>(function->func_code)->co_qualname) == qualname;
 }
 
 PyObject* free_variable(PyObject* object, const char* name) {
@@ -49,12 +50,13 @@ PyObject* free_variable(PyObject* object, const char* name) {
   auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
   Ref<> names = Ref<>::steal(PyCode_GetFreevars(code));
   for (Py_ssize_t i = 0; names && function->func_closure && i < PyTuple_GET_SIZE(names.get()); ++i)
-    if (text_of(PyTuple_GET_ITEM(names.get(), i)) == name) return PyCell_GET(PyTuple_GET_ITEM(function->func_closure, i));
+    if (text_of(PyTuple_GET_ITEM(names.get(), i)) == name)
+      return PyCell_GET(PyTuple_GET_ITEM(function->func_closure, i));
   return nullptr;
 }
 
-/// The function that functools.singledispatch has for a class. What it depends on: the classes registered (guarded by the
-/// registry's keys and values) and the class of the argument.
+/// The function that functools.singledispatch has for a class. What it depends on: the classes registered (guarded by
+/// the registry's keys and values) and the class of the argument.
 V dispatched(TraceRun& t, PyObject* dispatch, PyTypeObject* type) {
   PyObject* registry = dispatch && PyFunction_Check(dispatch) ? free_variable(dispatch, "registry") : nullptr;
   if (!registry || !PyDict_CheckExact(registry)) return nullptr;
@@ -79,7 +81,9 @@ PyObject* ask_cache(PyObject*, PyObject* const* arguments, Py_ssize_t) {
   return found.release();
 }
 
-PyObject* ask_whether_cached(PyObject*, PyObject* const* arguments, Py_ssize_t) { return PyBool_FromLong(bool(held_by_cache(arguments[0], arguments[1]))); }
+PyObject* ask_whether_cached(PyObject*, PyObject* const* arguments, Py_ssize_t) {
+  return PyBool_FromLong(bool(held_by_cache(arguments[0], arguments[1])));
+}
 
 V answer_of_cache(TraceRun& t, PyObject* wrapper, const Ref<>& arguments, PyObject* object) {
   PyObject* question = object ? c_function<ask_cache>("cached") : c_function<ask_whether_cached>("is_cached");
@@ -88,8 +92,8 @@ V answer_of_cache(TraceRun& t, PyObject* wrapper, const Ref<>& arguments, PyObje
   return t.wrap(object ? object : Py_False, source);
 }
 
-/// The wrapped function is traced as if it were called, unless the cache has an answer; the real cache is asked when the segment runs, and a segment is only
-/// good as long as it gives this same constant (RecipeOp::Expect).
+/// The wrapped function is traced as if it were called, unless the cache has an answer; the real cache is asked when
+/// the segment runs, and a segment is only good as long as it gives this same constant (RecipeOp::Expect).
 V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<V>& positional, Keywords& keywords) {
   Ref<> function = attribute(wrapper, "__wrapped__");
   if (!function || !PyFunction_Check(function.get())) return nullptr;
@@ -107,7 +111,8 @@ V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<
   for (const V& value : constants) PyList_Append(key.get(), t.constant_object(value));
   for (auto& [name, value] : keywords) PyList_Append(key.get(), Ref<>::steal(PyUnicode_FromString(name.c_str())).get());
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
-  for (std::size_t i = 0; i < positional.size(); ++i) PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(t.constant_object(constants[i])));
+  for (std::size_t i = 0; i < positional.size(); ++i)
+    PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(t.constant_object(constants[i])));
   Ref<> names = Ref<>::steal(PyDict_New());
   for (std::size_t i = 0; i < keywords.size(); ++i)
     PyDict_SetItemString(names.get(), keywords[i].first.c_str(), t.constant_object(constants[positional.size() + i]));
@@ -118,24 +123,31 @@ V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<
     return true;
   };
   const Ref<> held = keywords.empty() ? held_by_cache(wrapper, arguments.get()) : Ref<>();
-  // If the cache does not hold the result by then, it would run the function before what this trace has written, drawn or set is there.
-  const bool changed = !t.cached->expecting && (!t.effects->effects().empty() || !t.inputs->written.empty() || t.externs->random() || modes_changed(t));
+  // If the cache does not hold the result by then, it would run the function before what this trace has written, drawn
+  // or set is there.
+  const bool changed = !t.cached->expecting && (!t.effects->effects().empty() || !t.inputs->written.empty() ||
+                                                t.externs->random() || modes_changed(t));
   // It would have to be held after a call that may put it out.
   const bool put_out = held && !t.cached->expecting && (changed || !plain(plain, held.get())) &&
-                       std::any_of(t.cached->expectations.begin(), t.cached->expectations.end(), [&](const CachedCalls::Expectation& earlier) {
-                         return earlier.callable.get() == wrapper && earlier.value == nullptr && !earlier.only_held && !held_by_cache(wrapper, earlier.arguments.get());
-                       });
-  if (put_out) break_graph(BreakReason::UnknownCall, "a cached function whose arguments put each other out of the cache");
+                       std::any_of(t.cached->expectations.begin(), t.cached->expectations.end(),
+                                   [&](const CachedCalls::Expectation& earlier) {
+                                     return earlier.callable.get() == wrapper && earlier.value == nullptr &&
+                                            !earlier.only_held && !held_by_cache(wrapper, earlier.arguments.get());
+                                   });
+  if (put_out)
+    break_graph(BreakReason::UnknownCall, "a cached function whose arguments put each other out of the cache");
   if (held && !plain(plain, held.get()) && !t.cached->expecting) {
     V value = answer_of_cache(t, wrapper, arguments, held.get());
     if (auto* object = as<ObjectValue>(value)) guard_type(t, *object);
     t.cached->expectations.push_back({Ref<>::borrow(wrapper), arguments, names, {}, true, value});
     return value;
   }
-  if (changed && (!held || !plain(plain, held.get()))) break_graph(BreakReason::UnknownCall, "a cached function after side effects");
+  if (changed && (!held || !plain(plain, held.get())))
+    break_graph(BreakReason::UnknownCall, "a cached function after side effects");
   if (held && plain(plain, held.get())) {
     // Within another cached function, the run of that one by its cache is what asks.
-    if (!t.cached->expecting) t.cached->expectations.push_back({Ref<>::borrow(wrapper), arguments, names, held, changed});
+    if (!t.cached->expecting)
+      t.cached->expectations.push_back({Ref<>::borrow(wrapper), arguments, names, held, changed});
     return wrap_constant(t, t.keep(held).get());
   }
   if (t.cached->expecting)
@@ -178,8 +190,9 @@ V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<
 /// Python code of the module enum that computes members from members: run, since it keeps the members it makes.
 bool is_pure_enum_function(PyObject* object) {
   if (!PyFunction_Check(object) || module_of(object) != "enum") return false;
-  static constexpr std::string_view names[] = {"__or__", "__ror__", "__and__", "__rand__", "__xor__", "__rxor__", "__invert__", "__contains__",
-                                               "__bool__", "__len__", "__hash__", "__repr__", "__str__", "__getitem__"};
+  static constexpr std::string_view names[] = {"__or__",   "__ror__",    "__and__",      "__rand__",   "__xor__",
+                                               "__rxor__", "__invert__", "__contains__", "__bool__",   "__len__",
+                                               "__hash__", "__repr__",   "__str__",      "__getitem__"};
   const std::string name = text_of(reinterpret_cast<PyFunctionObject*>(object)->func_name);
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
@@ -188,7 +201,8 @@ V call_enum_function(TraceRun& t, const V& callable, PyObject* function, const s
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
   for (std::size_t i = 0; i < positional.size(); ++i) {
     PyObject* object = t.constant_object(positional[i]);
-    const bool known = object && (is_plain(object) || is_enum_member(object) || (PyType_Check(object) && is_enum_type(reinterpret_cast<PyTypeObject*>(object))));
+    const bool known = object && (is_plain(object) || is_enum_member(object) ||
+                                  (PyType_Check(object) && is_enum_type(reinterpret_cast<PyTypeObject*>(object))));
     if (!known) return nullptr;
     guard_type_version(t, PyType_Check(object) ? reinterpret_cast<PyTypeObject*>(object) : Py_TYPE(object));
     PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(object));
@@ -205,17 +219,21 @@ bool is_held_outside(TraceRun& t, const V& value) {
   for (SourceRef step = value->source; step; step = step->base) {
     if (step->kind == SourceKind::Referent || !step->operands.empty()) return false;
     for (const Effect& effect : t.effects->effects())
-      if (effect.globals || !effect.owner || (effect.owner->source && (effect.owner->source == step->base || effect.owner->source == step))) return false;
+      if (effect.globals || !effect.owner ||
+          (effect.owner->source && (effect.owner->source == step->base || effect.owner->source == step)))
+        return false;
     root = step;
   }
   if (!root || root->kind == SourceKind::Constant) return bool(root);
   if (root->kind == SourceKind::Function || root->kind == SourceKind::Global) return true;
   return root->kind == SourceKind::Slot && std::any_of(t.frames.begin(), t.frames.end(), [&](const Frame* frame) {
-    return std::any_of(frame->slots.begin(), frame->slots.end(), [&](const V& held) { return held && held->source == root; });
-  });
+           return std::any_of(frame->slots.begin(), frame->slots.end(),
+                              [&](const V& held) { return held && held->source == root; });
+         });
 }
 
-/// What a weakref refers to. While tracing objects live longer than eagerly, so only where a variable, or what it was reached by, holds it.
+/// What a weakref refers to. While tracing objects live longer than eagerly, so only where a variable, or what it was
+/// reached by, holds it.
 V referent(TraceRun& t, ObjectValue& reference) {
   PyObject* object = reference.object.get();
   guard_type(t, reference);
@@ -274,7 +292,8 @@ bool is_query_about(PyObject* callable) {
   return false;
 }
 
-V ask_about(TraceRun& t, const V& callable, PyObject* function, const std::vector<V>& positional, const Keywords& keywords) {
+V ask_about(TraceRun& t, const V& callable, PyObject* function, const std::vector<V>& positional,
+            const Keywords& keywords) {
   auto* about = positional.size() == 1 && keywords.empty() ? as<ObjectValue>(positional[0]) : nullptr;
   if (!about) return nullptr;
   Ref<> answer = Ref<>::steal(PyObject_CallOneArg(function, about->object.get()));
@@ -285,7 +304,8 @@ V ask_about(TraceRun& t, const V& callable, PyObject* function, const std::vecto
   return t.wrap(t.keep(answer).get(), t.sources().make(SourceKind::AnswerAbout, source, 0, function));
 }
 
-/// The answer of now, which a guard asks for again. Null: arguments that are not known, an answer that is no plain value.
+/// The answer of now, which a guard asks for again. Null: arguments that are not known, an answer that is no plain
+/// value.
 V ask(TraceRun& t, const V& callable, PyObject* function, const std::vector<V>& positional, const Keywords& keywords) {
   if (!keywords.empty()) return nullptr;
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
@@ -303,7 +323,8 @@ V ask(TraceRun& t, const V& callable, PyObject* function, const std::vector<V>& 
   guard_value(t, *as<ObjectValue>(callable));
   // What a traced `with` has set for the CPU; what was set before it is guarded.
   const bool about_cpu = positional.empty() || text_of(PyTuple_GET_ITEM(key, 0)) == "cpu";
-  if (t.modes->autocast.begun() && about_cpu && std::strstr(reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name, "autocast"))
+  if (t.modes->autocast.begun() && about_cpu &&
+      std::strstr(reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name, "autocast"))
     return wrap_constant(t, t.keep(answer).get());
   return t.wrap(t.keep(answer).get(), t.sources().make(SourceKind::Answer, t.sources().constant(function), 0, key));
 }
@@ -311,7 +332,8 @@ V ask(TraceRun& t, const V& callable, PyObject* function, const std::vector<V>& 
 }  // namespace
 
 void ask_empty_caches(TraceRun& t) {
-  for (const auto& [wrapper, arguments] : t.learnt.empty_caches) t.constant_object(answer_of_cache(t, wrapper.get(), arguments, nullptr));
+  for (const auto& [wrapper, arguments] : t.learnt.empty_caches)
+    t.constant_object(answer_of_cache(t, wrapper.get(), arguments, nullptr));
 }
 
 bool is_enum_type(PyTypeObject* type) {
@@ -336,11 +358,13 @@ V make_functional(TraceRun& t, PyTypeObject* type, const std::vector<V>& positio
   if (name == "types.SimpleNamespace" && positional.empty()) {
     auto instance = std::make_shared<InstanceValue>();
     instance->type = Ref<PyTypeObject>::borrow(type);
-    for (auto& [key, value] : keywords) instance->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString(key.c_str())), value);
+    for (auto& [key, value] : keywords)
+      instance->attributes.emplace_back(Ref<>::steal(PyUnicode_InternFromString(key.c_str())), value);
     return instance;
   }
   const bool limits = (name == "torch.finfo" || name == "torch.iinfo") && positional.size() == 1 && keywords.empty();
-  if (!limits && name != "operator.attrgetter" && name != "operator.itemgetter" && name != "operator.methodcaller") return nullptr;
+  if (!limits && name != "operator.attrgetter" && name != "operator.itemgetter" && name != "operator.methodcaller")
+    return nullptr;
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
   for (std::size_t i = 0; i < positional.size(); ++i) {
     const bool symbol = positional[i]->kind == ValueKind::SymInt;
@@ -367,7 +391,8 @@ V call_functional(TraceRun& t, const V& callable, std::vector<V>& positional, Ke
   if (is_query(object)) return ask(t, callable, object, positional, keywords);
   if (is_query_about(object)) return ask_about(t, callable, object, positional, keywords);
   if (type == "functools._lru_cache_wrapper") return call_lru_cache(t, callable, object, positional, keywords);
-  const bool attributes = type == "operator.attrgetter", items = type == "operator.itemgetter", method = type == "operator.methodcaller";
+  const bool attributes = type == "operator.attrgetter", items = type == "operator.itemgetter",
+             method = type == "operator.methodcaller";
   if ((!attributes && !items && !method) || positional.size() != 1 || !keywords.empty()) return nullptr;
   // Its parts are what it pickles as: (class, arguments), or a partial of the class for a methodcaller with keywords.
   Ref<> reduce = t.keep(attribute(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__reduce__"));
@@ -380,7 +405,9 @@ V call_functional(TraceRun& t, const V& callable, std::vector<V>& positional, Ke
   const bool named = !PyType_Check(PyTuple_GET_ITEM(found.get(), 0));
   guard_type(t, known);
   if (!constant && named) add_guard(t, GuardKind::Identity, known.source, object);
-  V parts = constant || named ? wrap_constant(t, found.get()) : t.wrap(found.get(), t.sources().make(SourceKind::AnswerAbout, known.source, 0, reduce.get()));
+  V parts = constant || named
+                ? wrap_constant(t, found.get())
+                : t.wrap(found.get(), t.sources().make(SourceKind::AnswerAbout, known.source, 0, reduce.get()));
   const std::vector<V> pair = t.sequence_items(parts), arguments = t.sequence_items(pair[1]);
   if (!t.constant_object(pair[0]) && !named) return nullptr;
   const V& owner = positional[0];
@@ -395,7 +422,8 @@ V call_functional(TraceRun& t, const V& callable, std::vector<V>& positional, Ke
       values.insert(values.begin(), wrap_constant(t, PyTuple_GET_ITEM(bound.get(), 0)));
       PyObject *key, *value;
       Py_ssize_t position = 0;
-      while (PyDict_Next(keyword_values.get(), &position, &key, &value)) given.emplace_back(text_of(key), wrap_constant(t, value));
+      while (PyDict_Next(keyword_values.get(), &position, &key, &value))
+        given.emplace_back(text_of(key), wrap_constant(t, value));
     }
     PyObject* name = t.constant_object(values.at(0));
     values.erase(values.begin());
@@ -433,7 +461,8 @@ V call_library_object(TraceRun& t, const V& callable, std::vector<V>& positional
     V chosen = positional.empty() ? nullptr : dispatched(t, dispatch.get(), t.type_of(positional[0]));
     return chosen ? t.call(chosen, positional, keywords) : nullptr;
   }
-  if (is_function_of(object, "functools", "singledispatch.<locals>.dispatch") && positional.size() == 1 && keywords.empty()) {
+  if (is_function_of(object, "functools", "singledispatch.<locals>.dispatch") && positional.size() == 1 &&
+      keywords.empty()) {
     guard_value(t, known);
     PyObject* type = t.constant_object(positional[0]);
     return type && PyType_Check(type) ? dispatched(t, object, reinterpret_cast<PyTypeObject*>(type)) : nullptr;

@@ -1,4 +1,5 @@
-// Text of Values: methods of classes are inlined, the rest is CPython's own on constants, with proxies for what is none.
+// Text of Values: methods of classes are inlined, the rest is CPython's own on constants, with proxies for what is
+// none.
 #include "tracer/values/text.h"
 
 #include <algorithm>
@@ -35,18 +36,23 @@ struct Deeper {
 
 /// A class whose metaclass leaves its text to `type`.
 bool has_text_of_class(PyObject* object) {
-  return PyType_Check(object) && Py_TYPE(object)->tp_repr == PyType_Type.tp_repr && Py_TYPE(object)->tp_str == PyType_Type.tp_str;
+  return PyType_Check(object) && Py_TYPE(object)->tp_repr == PyType_Type.tp_repr &&
+         Py_TYPE(object)->tp_str == PyType_Type.tp_str;
 }
 
 /// A class is the same object under another name too.
 void note_text_of_class(TraceRun& tracer, const V& value) {
   auto* object = as<ObjectValue>(value);
-  if (!object || !PyType_Check(object->object.get()) || !(reinterpret_cast<PyTypeObject*>(object->object.get())->tp_flags & Py_TPFLAGS_HEAPTYPE)) return;
-  static PyObject* const names[] = {PyUnicode_InternFromString("__module__"), PyUnicode_InternFromString("__qualname__")};
+  if (!object || !PyType_Check(object->object.get()) ||
+      !(reinterpret_cast<PyTypeObject*>(object->object.get())->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    return;
+  static PyObject* const names[] = {PyUnicode_InternFromString("__module__"),
+                                    PyUnicode_InternFromString("__qualname__")};
   for (PyObject* name : names) {
     V part = find_attribute(tracer, value, name);
     PyObject* text = part ? tracer.constant_object(part) : nullptr;
-    if (!text || !PyUnicode_CheckExact(text)) break_graph(BreakReason::UnsupportedObject, "the name of " + describe(value));
+    if (!text || !PyUnicode_CheckExact(text))
+      break_graph(BreakReason::UnsupportedObject, "the name of " + describe(value));
   }
 }
 
@@ -65,7 +71,8 @@ V exception_text(TraceRun& tracer, const InstanceValue& exception) {
   auto* type = exception.type.get();
   auto is = [&](PyObject* known) { return type->tp_str == reinterpret_cast<PyTypeObject*>(known)->tp_str; };
   if (is(PyExc_KeyError) && exception.args.size() == 1) return repr_of(tracer, exception.args[0]);
-  if (!is(PyExc_KeyError) && !is(PyExc_Exception)) break_graph(BreakReason::UnsupportedObject, std::string("str() of ") + type->tp_name);
+  if (!is(PyExc_KeyError) && !is(PyExc_Exception))
+    break_graph(BreakReason::UnsupportedObject, std::string("str() of ") + type->tp_name);
   if (exception.args.empty()) return tracer.string("");
   return str_of(tracer, exception.args.size() == 1 ? exception.args[0] : tracer.tuple(exception.args));
 }
@@ -73,7 +80,8 @@ V exception_text(TraceRun& tracer, const InstanceValue& exception) {
 V exception_repr(TraceRun& tracer, const InstanceValue& exception) {
   Ref<> name = Ref<>::steal(PyType_GetName(exception.type.get()));
   Ref<> arguments = readable_object(tracer, tracer.tuple(exception.args));
-  Ref<> text = Ref<>::steal(PyObject_Repr(exception.args.size() == 1 ? PyTuple_GET_ITEM(arguments.get(), 0) : arguments.get()));
+  Ref<> text =
+      Ref<>::steal(PyObject_Repr(exception.args.size() == 1 ? PyTuple_GET_ITEM(arguments.get(), 0) : arguments.get()));
   V inner = checked(tracer, text);
   const std::string joined = text_of(tracer.constant_object(inner));
   return tracer.string(text_of(name.get()) + (exception.args.size() == 1 ? "(" + joined + ")" : joined));
@@ -99,7 +107,8 @@ V outside_exception_text(TraceRun& tracer, const V& value) {
 
 V text(TraceRun& tracer, const V& value, bool repr) {
   PyObject* const repr_function = once([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "repr"); });
-  if (V result = result_of(tracer, repr ? repr_function : reinterpret_cast<PyObject*>(&PyUnicode_Type), {value})) return result;
+  if (V result = result_of(tracer, repr ? repr_function : reinterpret_cast<PyObject*>(&PyUnicode_Type), {value}))
+    return result;
   if (value->kind == ValueKind::SymInt) return text(tracer, tracer.integer(*tracer.constant_int(value)), repr);
   if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
     PyTypeObject* type = tracer.type_of(value);
@@ -114,24 +123,32 @@ V text(TraceRun& tracer, const V& value, bool repr) {
     if (method && is_python_method(tracer, method)) {
       return tracer.call(bind_class_attribute(tracer, method, value, type), {}, {});
     }
-    if (!repr && method && Py_TYPE(method) == &PyWrapperDescr_Type && PyDescr_TYPE(method) == &PyBaseObject_Type) return text(tracer, value, true);
+    if (!repr && method && Py_TYPE(method) == &PyWrapperDescr_Type && PyDescr_TYPE(method) == &PyBaseObject_Type)
+      return text(tracer, value, true);
     if (repr && method && Py_TYPE(method) == &PyWrapperDescr_Type && PyDescr_TYPE(method) == &PyBaseObject_Type)
       break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
     if (V known = repr ? nullptr : outside_exception_text(tracer, value)) return known;
     V part = builtin_part(tracer, value);
     // Sets, deques, OrderedDicts and defaultdicts say what class they are.
-    if (part && (part->kind == ValueKind::Set || (part->kind == ValueKind::List && as<ListValue>(part)->type) || (part->kind == ValueKind::Dict && as<DictValue>(part)->type)))
+    if (part && (part->kind == ValueKind::Set || (part->kind == ValueKind::List && as<ListValue>(part)->type) ||
+                 (part->kind == ValueKind::Dict && as<DictValue>(part)->type)))
       break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
     if (part) return text(tracer, part, repr);
     if (V part = number_part(tracer, value); part != value) return text(tracer, part, repr);
     if (auto* instance = as<InstanceValue>(value);
         instance && PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)))
       return repr ? exception_repr(tracer, *instance) : exception_text(tracer, *instance);
-    if (!repr && type->tp_str == PyBaseObject_Type.tp_str && type->tp_repr != PyBaseObject_Type.tp_repr) return text(tracer, value, true);
+    if (!repr && type->tp_str == PyBaseObject_Type.tp_str && type->tp_repr != PyBaseObject_Type.tp_repr)
+      return text(tracer, value, true);
     break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
   }
   switch (value->kind) {
-    case ValueKind::Tuple: case ValueKind::List: case ValueKind::Dict: case ValueKind::Set: case ValueKind::Slice: case ValueKind::Range: break;
+    case ValueKind::Tuple:
+    case ValueKind::List:
+    case ValueKind::Dict:
+    case ValueKind::Set:
+    case ValueKind::Slice:
+    case ValueKind::Range: break;
     default: break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
   }
   if (auto* set = as<SetValue>(value); set && !set->ordered && PySet_GET_SIZE(set->real.get()) > 1)
@@ -147,10 +164,13 @@ V repr_of(TraceRun& tracer, const V& value) { return text(tracer, value, true); 
 
 V format_of(TraceRun& tracer, const V& value, const V& specification) {
   PyObject* const format_function = once([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "format"); });
-  if (V result = result_of(tracer, format_function, {value, specification ? specification : tracer.string("")})) return result;
+  if (V result = result_of(tracer, format_function, {value, specification ? specification : tracer.string("")}))
+    return result;
   PyObject* format = specification ? tracer.constant_object(specification) : nullptr;
-  if (specification && (!format || !PyUnicode_CheckExact(format))) break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
-  if (value->kind == ValueKind::SymInt) return format_of(tracer, tracer.integer(*tracer.constant_int(value)), specification);
+  if (specification && (!format || !PyUnicode_CheckExact(format)))
+    break_graph(BreakReason::UnsupportedObject, "formats " + describe(value));
+  if (value->kind == ValueKind::SymInt)
+    return format_of(tracer, tracer.integer(*tracer.constant_int(value)), specification);
   if (value->kind == ValueKind::Object || value->kind == ValueKind::Instance) {
     auto* object = as<ObjectValue>(value);
     if (object && has_constant_text(object->object.get())) note_text_of_class(tracer, value);
@@ -160,11 +180,15 @@ V format_of(TraceRun& tracer, const V& value, const V& specification) {
     PyTypeObject* type = tracer.type_of(value);
     PyObject* method = class_attribute(tracer, type, name);
     if (method && is_python_method(tracer, method))
-      return tracer.call(bind_class_attribute(tracer, method, value, type), {specification ? specification : tracer.string("")}, {});
+      return tracer.call(bind_class_attribute(tracer, method, value, type),
+                         {specification ? specification : tracer.string("")}, {});
     // C code formats what a derived class is; with nothing to go by it asks for str().
     if (!format || PyUnicode_GET_LENGTH(format) == 0) return str_of(tracer, value);
-    if (V part = number_part(tracer, value); part != value && object && method && PyDescr_TYPE(method) != &PyBaseObject_Type) return format_of(tracer, part, specification);
-    if (V part = builtin_part(tracer, value); part && part->kind == ValueKind::Object && method && PyDescr_TYPE(method) != &PyBaseObject_Type)
+    if (V part = number_part(tracer, value);
+        part != value && object && method && PyDescr_TYPE(method) != &PyBaseObject_Type)
+      return format_of(tracer, part, specification);
+    if (V part = builtin_part(tracer, value);
+        part && part->kind == ValueKind::Object && method && PyDescr_TYPE(method) != &PyBaseObject_Type)
       return format_of(tracer, part, specification);
   }
   if (!format || PyUnicode_GET_LENGTH(format) == 0) return str_of(tracer, value);
@@ -242,22 +266,28 @@ V changing_percent(TraceRun& tracer, const V& format, const V& value) {
   return single ? result_of(tracer, c_function<formatted_by_percent>("percent"), operands) : nullptr;
 }
 
-/// A constant of what C reads as an int: one of a derived class is its number (`re` has one that means "no count given").
+/// A constant of what C reads as an int: one of a derived class is its number (`re` has one that means "no count
+/// given").
 V count_or_place(TraceRun& tracer, const V& value) {
   if (value->kind == ValueKind::SymInt) return tracer.integer(*tracer.constant_int(value));
   auto* held = as<ObjectValue>(value);
-  if (!held || !held->source || !PyLong_Check(held->object.get()) || PyLong_CheckExact(held->object.get()) || PyBool_Check(held->object.get())) return value;
+  if (!held || !held->source || !PyLong_Check(held->object.get()) || PyLong_CheckExact(held->object.get()) ||
+      PyBool_Check(held->object.get()))
+    return value;
   add_guard(tracer, GuardKind::Identity, held->source, held->object.get());
   return wrap_constant(tracer, tracer.keep(Ref<>::steal(PyLong_Type.tp_as_number->nb_int(held->object.get()))).get());
 }
 
-/// Of C types that nothing derives from: what they give depends on what they are given, and is plain, a list, tuple or dict of such, or a match.
+/// Of C types that nothing derives from: what they give depends on what they are given, and is plain, a list, tuple or
+/// dict of such, or a match.
 constexpr std::string_view kPatternMethods[] = {"match", "search", "fullmatch", "findall", "split", "sub", "subn"};
-constexpr std::string_view kMatchMethods[] = {"group", "groups", "groupdict", "start", "end", "span", "expand", "__getitem__"};
+constexpr std::string_view kMatchMethods[] = {"group", "groups", "groupdict", "start",
+                                              "end",   "span",   "expand",    "__getitem__"};
 
 }  // namespace
 
-V text_method(TraceRun& t, const V& owner, const std::string& name, const std::vector<V>& positional, const Keywords& keywords) {
+V text_method(TraceRun& t, const V& owner, const std::string& name, const std::vector<V>& positional,
+              const Keywords& keywords) {
   auto* held = as<ObjectValue>(owner);
   if (!held) return nullptr;
   PyObject* object = held->object.get();
@@ -265,7 +295,9 @@ V text_method(TraceRun& t, const V& owner, const std::string& name, const std::v
     operands.insert(operands.end(), positional.begin(), positional.end());
     return operands;
   };
-  auto method = [&] { return t.keep(Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), name.c_str()))); };
+  auto method = [&] {
+    return t.keep(Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), name.c_str())));
+  };
   if (is_pattern(object) || is_match(object)) {
     auto known = [&](auto& names) { return std::find(std::begin(names), std::end(names), name) != std::end(names); };
     if (!keywords.empty() || !(is_pattern(object) ? known(kPatternMethods) : known(kMatchMethods))) return nullptr;
@@ -283,7 +315,8 @@ V text_method(TraceRun& t, const V& owner, const std::string& name, const std::v
     return result_of(t, c_function<formatted_by_fields>("fields"), operands);
   }
   // "_".join(parts)
-  if (name == "join" && positional.size() == 1 && keywords.empty() && (positional[0]->kind == ValueKind::List || positional[0]->kind == ValueKind::Tuple)) {
+  if (name == "join" && positional.size() == 1 && keywords.empty() &&
+      (positional[0]->kind == ValueKind::List || positional[0]->kind == ValueKind::Tuple)) {
     std::vector<V> operands{owner};
     for (const V& item : t.sequence_items(positional[0])) operands.push_back(item);
     return result_of(t, c_function<joined>("join"), operands);
@@ -291,7 +324,8 @@ V text_method(TraceRun& t, const V& owner, const std::string& name, const std::v
   // A codec may be anybody's Python.
   if (!keywords.empty() || (name == "encode" && !positional.empty())) return nullptr;
   const std::vector<V> operands = with({owner});
-  if (std::none_of(operands.begin(), operands.end(), [&](const V& operand) { return changes(t, operand); })) return nullptr;
+  if (std::none_of(operands.begin(), operands.end(), [&](const V& operand) { return changes(t, operand); }))
+    return nullptr;
   Ref<> function = method();
   PyErr_Clear();
   return function && Py_TYPE(function.get()) == &PyMethodDescr_Type ? result_of(t, function.get(), operands) : nullptr;
@@ -302,20 +336,25 @@ V format_percent(TraceRun& t, const V& format, const V& value) {
   if (!text || !PyUnicode_CheckExact(text)) return nullptr;
   if (V made = changing_percent(t, format, value)) return made;
   t.constant_object(format);
-  // A tuple is the arguments, whatever its class; a mapping may give some by name and leave others; anything else is the one argument.
+  // A tuple is the arguments, whatever its class; a mapping may give some by name and leave others; anything else is
+  // the one argument.
   V part = builtin_part(t, value);
   Ref<> given = readable_object(t, part && part->kind == ValueKind::Tuple ? part : value);
   if (proxied(given.get())) {
     PyTypeObject* type = t.type_of(value);
-    const bool mapping = type->tp_as_mapping && type->tp_as_mapping->mp_subscript && !PyType_IsSubtype(type, &PyUnicode_Type);
+    const bool mapping =
+        type->tp_as_mapping && type->tp_as_mapping->mp_subscript && !PyType_IsSubtype(type, &PyUnicode_Type);
     if (!mapping) given = Ref<>::steal(PyTuple_Pack(1, given.get()));
   }
   Ref<> result = Ref<>::steal(PyUnicode_Format(text, given.get()));
   check_proxies();
   if (!result) {
     // A proxy is no number, which the value it answers for may be.
-    const bool plain = PyTuple_CheckExact(given.get()) ? std::all_of(&PyTuple_GET_ITEM(given.get(), 0), &PyTuple_GET_ITEM(given.get(), 0) + PyTuple_GET_SIZE(given.get()), is_plain_operand)
-                                                       : is_plain_operand(given.get());
+    const bool plain =
+        PyTuple_CheckExact(given.get())
+            ? std::all_of(&PyTuple_GET_ITEM(given.get(), 0),
+                          &PyTuple_GET_ITEM(given.get(), 0) + PyTuple_GET_SIZE(given.get()), is_plain_operand)
+            : is_plain_operand(given.get());
     if (!plain || !t.constant_object(value)) break_graph(BreakReason::ErrorWhileTracing, take_error());
     raise_python_error(t);
   }
@@ -373,7 +412,8 @@ Ref<> readable_object(TraceRun& tracer, const V& value) {
         if (PyDict_SetItem(real.get(), key.get(), readable.get()) < 0) raise_python_error(tracer);
       }
       if (!dict.type) return real;
-      if (dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type)) return Ref<>::steal(PyObject_CallOneArg(dict.type.get(), real.get()));
+      if (dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type))
+        return Ref<>::steal(PyObject_CallOneArg(dict.type.get(), real.get()));
       Ref<> factory = dict.default_factory ? readable_object(tracer, dict.default_factory) : Ref<>::borrow(Py_None);
       if (proxied(factory.get())) break_graph(BreakReason::UnsupportedObject, "the text of a defaultdict's factory");
       return Ref<>::steal(PyObject_CallFunctionObjArgs(dict.type.get(), factory.get(), real.get(), nullptr));
@@ -381,14 +421,18 @@ Ref<> readable_object(TraceRun& tracer, const V& value) {
     case ValueKind::Set: return as<SetValue>(value)->real;
     case ValueKind::Slice: {
       auto& slice = *as<SliceValue>(value);
-      Ref<> start = readable_object(tracer, slice.start), stop = readable_object(tracer, slice.stop), step = readable_object(tracer, slice.step);
+      Ref<> start = readable_object(tracer, slice.start), stop = readable_object(tracer, slice.stop),
+            step = readable_object(tracer, slice.step);
       return Ref<>::steal(PySlice_New(start.get(), stop.get(), step.get()));
     }
     case ValueKind::Range: {
       auto& range = *as<RangeValue>(value);
-      auto number = [&](const SymDim& bound) { return Ref<>::steal(PyLong_FromLongLong(*tracer.constant_int(tracer.integer(bound)))); };
+      auto number = [&](const SymDim& bound) {
+        return Ref<>::steal(PyLong_FromLongLong(*tracer.constant_int(tracer.integer(bound))));
+      };
       Ref<> start = number(range.start), stop = number(range.stop), step = number(SymDim(range.step));
-      return Ref<>::steal(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PyRange_Type), start.get(), stop.get(), step.get(), nullptr));
+      return Ref<>::steal(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PyRange_Type), start.get(),
+                                                       stop.get(), step.get(), nullptr));
     }
     default: return make_proxy(tracer, value);
   }

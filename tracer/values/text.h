@@ -19,6 +19,7 @@ Ref<> readable_object(TraceRun& tracer, const V& value);
 /// `str % value`; null: not such operands.
 V format_percent(TraceRun& t, const V& format, const V& value);
 /// A method of a text, a pattern or a match, of operands that are plain. Null: not such ones.
-V text_method(TraceRun& t, const V& owner, const std::string& name, const std::vector<V>& positional, const Keywords& keywords);
+V text_method(TraceRun& t, const V& owner, const std::string& name, const std::vector<V>& positional,
+              const Keywords& keywords);
 
 }  // namespace fj

@@ -1,5 +1,5 @@
-/// The table of calls.def, resolved once, by identity. Bound methods of universal functions, which are made anew at each look, are
-/// known by their parts.
+/// The table of calls.def, resolved once, by identity. Bound methods of universal functions, which are made anew at
+/// each look, are known by their parts.
 #include "tracer/frontends/numpy/calls.h"
 
 #include <cstring>
@@ -43,7 +43,9 @@ Table& table() {
     for (const Row& row : kRows) {
       const bool is_ours = row.path.starts_with("framejit.");
       Ref<> found = walk(is_ours ? helpers.get() : numpy_module(), row.path.substr(row.path.find('.') + 1));
-      Ref<> function = found && helpers ? Ref<>::steal(PyObject_CallMethod(helpers.get(), "without_warnings", "O", found.get())) : Ref<>();
+      Ref<> function = found && helpers
+                           ? Ref<>::steal(PyObject_CallMethod(helpers.get(), "without_warnings", "O", found.get()))
+                           : Ref<>();
       PyErr_Clear();
       if (function) made->emplace(found.release(), NumpyCall{function, row.writes});
     }

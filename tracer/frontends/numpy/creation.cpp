@@ -42,7 +42,8 @@ Prototype prototype(Tracer& tracer, const Parameters& p) {
   const std::string order = p.text("order", "K");
   if (!p.absent("shape")) {
     result.shape = dims_argument(tracer, p["shape"]);
-    if (order == "K" && result.shape.size() == model->shape.size() && !is_contiguous(tracer, model->shape, model->strides))
+    if (order == "K" && result.shape.size() == model->shape.size() &&
+        !is_contiguous(tracer, model->shape, model->strides))
       p.refuse("the argument 'shape' and a model that is not contiguous");
     result.strides = row_major(result.shape);
   } else if (order == "K") {
@@ -78,7 +79,8 @@ Array convert(Tracer& tracer, const V& value, std::optional<DType> dtype = std::
   if (!array) {
     if (dtype && is_sequence(value) && !is_complex(*dtype)) return numpy_sequence(tracer, value, *dtype);
     // A Python int that has no place in the dtype breaks here.
-    if (const Operand number = numpy_operand(tracer, value); dtype && number.weak == Operand::Weak::Int) operand_value(tracer, number, *dtype);
+    if (const Operand number = numpy_operand(tracer, value); dtype && number.weak == Operand::Weak::Int)
+      operand_value(tracer, number, *dtype);
     array = numpy_array(tracer, value);
     return array->numpy_scalar ? fresh(tracer, tracer.read(*array)) : array;
   }
@@ -116,7 +118,8 @@ V numpy_full_like(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.full_like", arguments, "a, fill_value, dtype, order, subok, shape, *, device");
   Prototype model = prototype(tracer, p);
   Operand value = numpy_operand(tracer, p.required("fill_value"));
-  return tracer.new_array(Library::Numpy, broadcast_to(tracer, operand_value(tracer, value, model.dtype), model.shape), model.strides);
+  return tracer.new_array(Library::Numpy, broadcast_to(tracer, operand_value(tracer, value, model.dtype), model.shape),
+                          model.strides);
 }
 
 V numpy_arange(Tracer& tracer, const Arguments& arguments) {
@@ -133,7 +136,8 @@ V numpy_arange(Tracer& tracer, const Arguments& arguments) {
   V step = p.absent("step") ? tracer.integer(1) : p["step"];
   const std::optional<DType> dtype = numpy_dtype_argument(tracer, p["dtype"]);
   for (const V& bound : {start, stop, step})
-    if (auto* object = as<ObjectValue>(bound); object && (PyBool_Check(object->object.get()) || numpy_scalar_dtype(object->object.get())))
+    if (auto* object = as<ObjectValue>(bound);
+        object && (PyBool_Check(object->object.get()) || numpy_scalar_dtype(object->object.get())))
       p.refuse("a NumPy scalar, whose dtype counts, or a bool");
   auto first = tracer.int_expression(start), last = tracer.int_expression(stop);
   auto stride = tracer.int_expression(step);
@@ -186,15 +190,18 @@ V numpy_linspace(Tracer& tracer, const Arguments& arguments) {
   const bool any = tracer.decide(intervals, Py_GT, 0);
   // NumPy divides first where a step is 0: for ends that are equal, or so close that it depends on the number of steps.
   constexpr double kClose = 1e-280;
-  const bool by_division = any && (delta == 0 || (std::abs(delta) < kClose && delta / double(concrete(tracer, intervals)) == 0));
+  const bool by_division =
+      any && (delta == 0 || (std::abs(delta) < kClose && delta / double(concrete(tracer, intervals)) == 0));
   auto f64 = [&](double value) { return constant(tracer, DType::F64, value); };
   auto steps = [&] { return size_value(tracer, intervals, DType::F64); };
   ValueId index = arange(tracer, DType::F64, Scalar(0.0), Scalar(1.0), count);
-  const ValueId ramp = by_division ? pointwise(tracer, Op::mul, {pointwise(tracer, Op::div, {index, steps()}), f64(delta)})
-                       : any       ? pointwise(tracer, Op::mul, {index, emit(tracer, Op::div, {f64(delta), steps()})})
-                                   : pointwise(tracer, Op::mul, {index, f64(delta)});
+  const ValueId ramp = by_division
+                           ? pointwise(tracer, Op::mul, {pointwise(tracer, Op::div, {index, steps()}), f64(delta)})
+                       : any ? pointwise(tracer, Op::mul, {index, emit(tracer, Op::div, {f64(delta), steps()})})
+                             : pointwise(tracer, Op::mul, {index, f64(delta)});
   ValueId values = pointwise(tracer, Op::add, {ramp, f64(start)});
-  if (endpoint && any) values = pointwise(tracer, Op::where, {pointwise(tracer, Op::eq, {index, steps()}), f64(stop), values});
+  if (endpoint && any)
+    values = pointwise(tracer, Op::where, {pointwise(tracer, Op::eq, {index, steps()}), f64(stop), values});
   Array result = fresh(tracer, cast(tracer, values, dtype));
   // np.linspace works in place on a reshaped arange; a cast or num=1 makes a new array.
   return dtype == DType::F64 && any ? view_alias(tracer, result) : result;
@@ -205,7 +212,8 @@ V numpy_eye(Tracer& tracer, const Arguments& arguments) {
   p.unsupported("device, like");
   const SymDim rows = dim_argument(tracer, p.required("N"));
   const SymDim columns = p.absent("M") ? rows : dim_argument(tracer, p["M"]);
-  const ValueId value = eye(tracer, numpy_dtype_argument(tracer, p["dtype"]).value_or(DType::F64), rows, columns, p.integer("k", 0));
+  const ValueId value =
+      eye(tracer, numpy_dtype_argument(tracer, p["dtype"]).value_or(DType::F64), rows, columns, p.integer("k", 0));
   if (!order_is_c(p)) p.refuse("the argument 'order'");
   return fresh(tracer, value);
 }

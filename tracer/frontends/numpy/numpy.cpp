@@ -55,19 +55,22 @@ bool reports_overflow(Tracer& tracer, const V& a, const V& b) {
 /// Below what an operator on integers of 64 bits can't overflow.
 std::int64_t harmless_operand(int operation) { return std::int64_t(1) << (operation == NB_MULTIPLY ? 31 : 62); }
 
-/// The scalar `made` by an operator on integer scalars that may overflow: where it does, or is near to it, the program fails, and NumPy
-/// computes and reports.
+/// The scalar `made` by an operator on integer scalars that may overflow: where it does, or is near to it, the program
+/// fails, and NumPy computes and reports.
 V without_overflow(Tracer& tracer, int operation, const V& a, const V& b, const V& made) {
   Array scalar = array_of(made);
   if (!scalar || !scalar->numpy_scalar) unsupported("a sequence with an integer NumPy scalar");
-  if (scalar->dtype == DType::Bool || operation == NB_AND || operation == NB_OR || operation == NB_XOR || operation == NB_TRUE_DIVIDE) return made;
+  if (scalar->dtype == DType::Bool || operation == NB_AND || operation == NB_OR || operation == NB_XOR ||
+      operation == NB_TRUE_DIVIDE)
+    return made;
   const bool known = operation == NB_ADD || operation == NB_SUBTRACT || operation == NB_MULTIPLY;
   const bool unsigned_64 = is_unsigned_integer(scalar->dtype) && size_in_bytes(scalar->dtype) == 8;
   if (!known || !is_integer(scalar->dtype) || unsigned_64) unsupported("arithmetic on integer NumPy scalars");
   auto number = [&](std::int64_t value) { return constant(tracer, DType::I64, value); };
   ValueId holds;
   auto require_range = [&](ValueId value, std::int64_t low, std::int64_t high) {
-    const ValueId inside = emit(tracer, Op::bit_and, {emit(tracer, Op::ge, {value, number(low)}), emit(tracer, Op::le, {value, number(high)})});
+    const ValueId inside = emit(
+        tracer, Op::bit_and, {emit(tracer, Op::ge, {value, number(low)}), emit(tracer, Op::le, {value, number(high)})});
     holds = holds.valid() ? emit(tracer, Op::bit_and, {holds, inside}) : inside;
   };
   std::vector<ValueId> wide;
@@ -89,7 +92,8 @@ V without_overflow(Tracer& tracer, int operation, const V& a, const V& b, const 
 V fast_power(Tracer& tracer, const V& base, const V& exponent, const V& out) {
   Array x = array_of(base);
   if (x && !x->numpy_scalar && exponent->kind == ValueKind::Number && is_float(x->dtype)) {
-    if (PyObject* known = tracer.constant_object(exponent)) return fast_power(tracer, base, tracer.wrap(known, nullptr), out);
+    if (PyObject* known = tracer.constant_object(exponent))
+      return fast_power(tracer, base, tracer.wrap(known, nullptr), out);
     unsupported("a power by a number that the program computes: NumPy takes the square root where it is 0.5");
   }
   auto* number = as<ObjectValue>(exponent);
@@ -115,7 +119,8 @@ bool is_complex_number(const V& value) {
 
 /// An operand NumPy's operators would turn into an array or defer to.
 void require_operand(const V& value) {
-  if (!is_numpy_operand(value) && !is_sequence(value) && !is_complex_number(value)) unsupported("an operator between an ndarray and this object");
+  if (!is_numpy_operand(value) && !is_sequence(value) && !is_complex_number(value))
+    unsupported("an operator between an ndarray and this object");
 }
 
 }  // namespace
@@ -175,7 +180,8 @@ namespace {
 bool selects_element(const Index& index, const Array& x) {
   return int(index.items.size()) == x->rank() &&
          std::all_of(index.items.begin(), index.items.end(), [](const auto& item) {
-           return item.kind == Index::Item::Kind::Integer || (item.kind == Index::Item::Kind::IntegerArray && array_of(item.array)->shape.empty());
+           return item.kind == Index::Item::Kind::Integer ||
+                  (item.kind == Index::Item::Kind::IntegerArray && array_of(item.array)->shape.empty());
          });
 }
 }  // namespace
@@ -185,7 +191,8 @@ V numpy_get_item(Tracer& tracer, const Array& x, const V& key) {
   Index index = parse_index(tracer, Library::Numpy, key, x->rank());
   if (index.has(Index::Item::Kind::Mask)) return index_gather(tracer, x, index);
   if (index.has(Index::Item::Kind::IntegerArray)) {
-    // Scalars alone select as ints do: an element is a scalar, anything else a view, or a copy where one of them is an array of rank 0.
+    // Scalars alone select as ints do: an element is a scalar, anything else a view, or a copy where one of them is an
+    // array of rank 0.
     bool scalars = true, copies = false;
     for (const auto& item : index.items) {
       if (item.kind != Index::Item::Kind::IntegerArray) continue;
@@ -210,8 +217,10 @@ void numpy_set_item(Tracer& tracer, const Array& x, const V& key, const V& value
   if (!x->writeable) refuse("assignment destination is read-only");
   Index index = parse_index(tracer, Library::Numpy, key, x->rank());
   const Operand operand = numpy_operand(tracer, value);
-  if (operand.array && operand.array->rank() > 0 && selects_element(index, x)) refuse("setting an array element with a sequence");
-  if (operand.array && operand.array->storage == x->storage && (index.has(Index::Item::Kind::IntegerArray) || index.has(Index::Item::Kind::Mask)))
+  if (operand.array && operand.array->rank() > 0 && selects_element(index, x))
+    refuse("setting an array element with a sequence");
+  if (operand.array && operand.array->storage == x->storage &&
+      (index.has(Index::Item::Kind::IntegerArray) || index.has(Index::Item::Kind::Mask)))
     unsupported("writing a part of an array into it through an index array");
   // Assignment casts unsafely: whatever the dtypes, elements are converted.
   index_assign(tracer, x, index, element_value(tracer, operand, x->dtype));
@@ -226,7 +235,8 @@ V numpy_attribute(Tracer& tracer, const Array& x, std::string_view name) {
   if (name == "nbytes") return tracer.integer(product(x->shape) * SymDim(std::int64_t(size_in_bytes(x->dtype))));
   if (name == "strides") {
     Dims bytes;
-    for (const SymDim& stride : exact_strides(tracer, *x)) bytes.push_back(stride * SymDim(std::int64_t(size_in_bytes(x->dtype))));
+    for (const SymDim& stride : exact_strides(tracer, *x))
+      bytes.push_back(stride * SymDim(std::int64_t(size_in_bytes(x->dtype))));
     return shape_tuple(tracer, bytes);
   }
   if (x->numpy_scalar) return nullptr;

@@ -31,7 +31,8 @@ Array numpy_sequence(Tracer& tracer, const V& sequence, DType dtype);
 bool is_numpy_operand(const V& value);
 /// The operand's contents in `dtype`. Breaks where a Python number does not fit (NumPy raises OverflowError or warns).
 ValueId operand_value(Tracer& tracer, const Operand& operand, DType dtype);
-/// The same where NumPy makes an array of a Python number and casts that: unlike its ufuncs, the cast reports underflow.
+/// The same where NumPy makes an array of a Python number and casts that: unlike its ufuncs, the cast reports
+/// underflow.
 ValueId cast_operand_value(Tracer& tracer, const Operand& operand, DType dtype);
 
 /// The operand's contents as an assignment stores them in elements; the program fails where NumPy raises.
@@ -49,7 +50,8 @@ std::vector<DType> resolve_ufunc(Tracer& tracer, PyObject* ufunc, std::span<cons
                                  std::span<const std::optional<DType>> outputs, std::optional<DType> dtype,
                                  std::string_view casting);
 
-/// Loop inputs (in the loop's dtypes, not yet broadcast) -> results, in the loop's output dtypes or ones to be cast to them.
+/// Loop inputs (in the loop's dtypes, not yet broadcast) -> results, in the loop's output dtypes or ones to be cast to
+/// them.
 using UfuncLowering = std::vector<ValueId> (*)(Tracer& tracer, const std::vector<ValueId>& inputs, DType loop);
 /// One call of a ufunc with all its keywords. `path` below the numpy module: "add".
 V call_ufunc(Tracer& tracer, std::string_view path, int inputs, UfuncLowering lowering, const Arguments& arguments);

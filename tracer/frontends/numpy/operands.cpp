@@ -43,7 +43,8 @@ double largest(DType dtype) {
 std::pair<std::int64_t, std::int64_t> integer_range(DType dtype) {
   const int bits = int(size_in_bytes(dtype)) * 8;
   if (is_unsigned_integer(dtype)) return {0, bits == 64 ? INT64_MAX : (std::int64_t(1) << bits) - 1};
-  return {bits == 64 ? INT64_MIN : -(std::int64_t(1) << (bits - 1)), bits == 64 ? INT64_MAX : (std::int64_t(1) << (bits - 1)) - 1};
+  return {bits == 64 ? INT64_MIN : -(std::int64_t(1) << (bits - 1)),
+          bits == 64 ? INT64_MAX : (std::int64_t(1) << (bits - 1)) - 1};
 }
 
 /// A NumPy scalar object as a 0-d constant.
@@ -80,13 +81,17 @@ Array sequence_array(Tracer& tracer, const V& value, std::optional<DType> given 
   if (items.empty()) return tracer.new_array(Library::Numpy, full(tracer, DType::F64, Scalar(0.0), {SymDim(0)}));
   if (items.size() > kLimit) unsupported("a long list given where an array is taken");
   std::vector<Operand> operands;
-  for (const V& item : items) operands.push_back(given && is_sequence(item) ? Operand{sequence_array(tracer, item, given)} : numpy_operand(tracer, item));
+  for (const V& item : items)
+    operands.push_back(given && is_sequence(item) ? Operand{sequence_array(tracer, item, given)}
+                                                  : numpy_operand(tracer, item));
   const DType dtype = given ? *given : numpy_result_type(tracer, operands, false);
   std::vector<ValueId> parts;
   for (const Operand& operand : operands) {
     if (!same_shape(tracer, operand.shape(), operands[0].shape())) refuse("an inhomogeneous sequence as an array");
     const bool is_number = given && !operand.array;
-    const ValueId part = is_number ? cast_operand_value(tracer, operand, dtype) : given ? element_value(tracer, operand, dtype) : operand_value(tracer, operand, dtype);
+    const ValueId part = is_number ? cast_operand_value(tracer, operand, dtype)
+                         : given   ? element_value(tracer, operand, dtype)
+                                   : operand_value(tracer, operand, dtype);
     parts.push_back(reshape(tracer, part, operands[0].shape()));
   }
   return fresh(tracer, stack(tracer, parts, 0));
@@ -102,7 +107,8 @@ bool is_numpy_operand(const V& value) {
   auto* object = as<ObjectValue>(value);
   if (!object) return false;
   PyObject* real = object->object.get();
-  return PyLong_CheckExact(real) || PyFloat_CheckExact(real) || PyBool_Check(real) || numpy_scalar_dtype(real).has_value();
+  return PyLong_CheckExact(real) || PyFloat_CheckExact(real) || PyBool_Check(real) ||
+         numpy_scalar_dtype(real).has_value();
 }
 
 Operand numpy_operand(Tracer& tracer, const V& value) {
@@ -112,7 +118,8 @@ Operand numpy_operand(Tracer& tracer, const V& value) {
   }
   if (value->kind == ValueKind::SymInt) return number_operand(value, Operand::Weak::Int);
   if (auto* number = as<NumberValue>(value)) {
-    if (number->dtype == DType::Bool) return Operand{tracer.new_array(Library::Numpy, number->contents), nullptr, Operand::Weak::No};
+    if (number->dtype == DType::Bool)
+      return Operand{tracer.new_array(Library::Numpy, number->contents), nullptr, Operand::Weak::No};
     return number_operand(value, number->dtype == DType::F64 ? Operand::Weak::Float : Operand::Weak::Int);
   }
   if (value->kind == ValueKind::Tuple || value->kind == ValueKind::List)
@@ -147,7 +154,8 @@ Array numpy_array(Tracer& tracer, const V& value) {
 
 ValueId operand_value(Tracer& tracer, const Operand& operand, DType dtype) {
   // NumPy warns that it discards the imaginary part.
-  if (operand.array && is_complex(operand.array->dtype) && !is_complex(dtype)) unsupported("a complex array cast to a real dtype");
+  if (operand.array && is_complex(operand.array->dtype) && !is_complex(dtype))
+    unsupported("a complex array cast to a real dtype");
   if (operand.array) return cast(tracer, tracer.read(*operand.array), dtype);
   if (is_complex(dtype)) unsupported("complex arithmetic");
   if (operand.weak == Operand::Weak::Float) {
@@ -167,7 +175,8 @@ ValueId operand_value(Tracer& tracer, const Operand& operand, DType dtype) {
   }
   if (auto* number = as<NumberValue>(operand.number)) {
     // A Python int reaches float32 by way of a double.
-    if (dtype != DType::I64 && dtype != DType::F64 && dtype != DType::F32) unsupported("an int that is computed here, with an array of this dtype");
+    if (dtype != DType::I64 && dtype != DType::F64 && dtype != DType::F32)
+      unsupported("an int that is computed here, with an array of this dtype");
     return dtype == DType::I64 ? number->contents : cast(tracer, cast(tracer, number->contents, DType::F64), dtype);
   }
   auto expression = tracer.int_expression(operand.number);
@@ -178,7 +187,8 @@ ValueId operand_value(Tracer& tracer, const Operand& operand, DType dtype) {
     if (high != INT64_MAX && tracer.decide(*expression, Py_GT, high)) refuse("a Python integer out of bounds");
   } else if (expression->is_constant() && std::abs(double(expression->value())) > 9007199254740992.0) {
     unsupported("a Python integer that a double does not hold");
-  } else if (dtype == DType::F16 && expression->is_constant() && std::abs(double(expression->value())) > largest(dtype)) {
+  } else if (dtype == DType::F16 && expression->is_constant() &&
+             std::abs(double(expression->value())) > largest(dtype)) {
     refuse("a Python integer overflows the dtype");
   }
   return size_value(tracer, *expression, dtype);
@@ -190,7 +200,8 @@ ValueId cast_operand_value(Tracer& tracer, const Operand& operand, DType dtype) 
 }
 
 namespace {
-/// Where NumPy stores a scalar as an element it makes a Python number of it, for which an integer dtype must have a place: whether it has. Invalid: always.
+/// Where NumPy stores a scalar as an element it makes a Python number of it, for which an integer dtype must have a
+/// place: whether it has. Invalid: always.
 ValueId fits_element(Tracer& tracer, const Operand& operand, DType dtype) {
   if (!operand.array || !operand.array->numpy_scalar || !is_integer(dtype)) return {};
   const DType from = operand.array->dtype;
@@ -249,7 +260,8 @@ DType numpy_result_type(Tracer& tracer, std::span<const Operand> operands, bool 
     PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), item);
   }
   (void)tracer;
-  return required_dtype(call_numpy(numpy_object("result_type"), arguments, {}, "these dtypes have no common dtype").get());
+  return required_dtype(
+      call_numpy(numpy_object("result_type"), arguments, {}, "these dtypes have no common dtype").get());
 }
 
 std::optional<DType> numpy_dtype_argument(Tracer& tracer, const V& value) {
@@ -273,7 +285,9 @@ std::vector<DType> resolve_ufunc(Tracer& tracer, PyObject* ufunc, std::span<cons
     Ref<> item;
     if (i < inputs.size()) {
       if (inputs[i].array) item = dtype_object(Library::Numpy, inputs[i].array->dtype);
-      else item = Ref<>::borrow(reinterpret_cast<PyObject*>(inputs[i].weak == Operand::Weak::Int ? &PyLong_Type : &PyFloat_Type));
+      else
+        item = Ref<>::borrow(
+            reinterpret_cast<PyObject*>(inputs[i].weak == Operand::Weak::Int ? &PyLong_Type : &PyFloat_Type));
     } else if (auto given = outputs[i - inputs.size()]) {
       item = dtype_object(Library::Numpy, *given);
     } else {
@@ -296,8 +310,9 @@ std::vector<DType> resolve_ufunc(Tracer& tracer, PyObject* ufunc, std::span<cons
     // dtype= fixes the loop's outputs, as signature=(None, ..., dtype) does.
     Ref<> signature = Ref<>::steal(PyTuple_New(Py_ssize_t(count)));
     for (std::size_t i = 0; i < count; ++i)
-      PyTuple_SET_ITEM(signature.get(), Py_ssize_t(i),
-                       i < inputs.size() ? Ref<>::borrow(Py_None).release() : dtype_object(Library::Numpy, *dtype).release());
+      PyTuple_SET_ITEM(
+          signature.get(), Py_ssize_t(i),
+          i < inputs.size() ? Ref<>::borrow(Py_None).release() : dtype_object(Library::Numpy, *dtype).release());
     PyDict_SetItemString(keywords.get(), "signature", signature.get());
   }
   Ref<> resolved = call_numpy(method, arguments, keywords, "the ufunc has no loop for these dtypes");
@@ -309,7 +324,8 @@ std::vector<DType> resolve_ufunc(Tracer& tracer, PyObject* ufunc, std::span<cons
 
 V write_out(Tracer& tracer, const V& out, ValueId value) {
   Array target = array_of(out);
-  if (!target || target->library != Library::Numpy || target->numpy_scalar) refuse("return arrays must be of ArrayType");
+  if (!target || target->library != Library::Numpy || target->numpy_scalar)
+    refuse("return arrays must be of ArrayType");
   if (!target->writeable) refuse("output array is read-only");
   if (!same_shape(tracer, shape_of(tracer, value), target->shape)) refuse("output has the wrong shape");
   assign(tracer, *target, value);

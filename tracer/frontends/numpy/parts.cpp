@@ -1,4 +1,5 @@
-/// Views as another dtype are steps of their own (ViewStep): NumPy reads them in a call of the graph; a write through one breaks it.
+/// Views as another dtype are steps of their own (ViewStep): NumPy reads them in a call of the graph; a write through
+/// one breaks it.
 #include "tracer/frontends/numpy/parts.h"
 
 #include <algorithm>
@@ -10,9 +11,12 @@
 namespace fj {
 namespace {
 
-/// Strides and offset in elements of `dtype`. `reader`: the function of framejit._support.numpy that gives the view's elements in an array of their own.
-Array view_as(Tracer& tracer, const Array& x, const char* reader, std::vector<V> more, DType dtype, Dims shape, Strides strides, SymDim offset) {
-  if (x->crosses || x->crossed || x->storage->library != Library::Numpy) unsupported("a tensor's memory as another dtype");
+/// Strides and offset in elements of `dtype`. `reader`: the function of framejit._support.numpy that gives the view's
+/// elements in an array of their own.
+Array view_as(Tracer& tracer, const Array& x, const char* reader, std::vector<V> more, DType dtype, Dims shape,
+              Strides strides, SymDim offset) {
+  if (x->crosses || x->crossed || x->storage->library != Library::Numpy)
+    unsupported("a tensor's memory as another dtype");
   Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._support.numpy"));
   Ref<> function = helpers ? Ref<>::steal(PyObject_GetAttrString(helpers.get(), reader)) : Ref<>();
   if (!function) PyErr_Clear(), unsupported(reader);
@@ -56,7 +60,8 @@ Array flat_view(Tracer& tracer, const Array& x) {
 Array view_part(Tracer& tracer, const Array& x, bool imaginary) {
   const DType part = x->dtype == DType::C64 ? DType::F32 : DType::F64;
   SymDim offset = x->offset * SymDim(2) + SymDim(imaginary ? 1 : 0);
-  return view_as(tracer, x, imaginary ? "imaginary_part" : "real_part", {}, part, x->shape, scaled(x->strides, 2), std::move(offset));
+  return view_as(tracer, x, imaginary ? "imaginary_part" : "real_part", {}, part, x->shape, scaled(x->strides, 2),
+                 std::move(offset));
 }
 
 V numpy_view(Tracer& tracer, const Arguments& arguments) {
@@ -76,20 +81,24 @@ V numpy_view(Tracer& tracer, const Arguments& arguments) {
   Dims shape = x->shape;
   Strides strides = scaled(x->strides, pieces);
   if (pieces > 1) {
-    const bool together = !shape.empty() && x->strides.back() == SymDim(1) && shape.back().is_constant() && shape.back().value() > 1;
+    const bool together =
+        !shape.empty() && x->strides.back() == SymDim(1) && shape.back().is_constant() && shape.back().value() > 1;
     if (!together) p.refuse("a dtype with smaller elements of an array with gaps");
     shape.back() = shape.back() * SymDim(pieces);
     strides.back() = 1;
   }
   const V given = tracer.constant(dtype_object(Library::Numpy, *dtype));
-  return view_as(tracer, x, "as_dtype", {given}, *dtype, std::move(shape), std::move(strides), x->offset * SymDim(pieces));
+  return view_as(tracer, x, "as_dtype", {given}, *dtype, std::move(shape), std::move(strides),
+                 x->offset * SymDim(pieces));
 }
 
 V numpy_flag(Tracer& tracer, const Array& x, std::string_view name) {
   const auto rows = [&] { return is_contiguous(tracer, x->shape, x->strides); };
   const auto columns = [&] { return is_column_major(tracer, x->shape, x->strides); };
-  if (name == "c_contiguous" || name == "contiguous" || name == "C_CONTIGUOUS" || name == "CONTIGUOUS" || name == "C") return tracer.boolean(rows());
-  if (name == "f_contiguous" || name == "F_CONTIGUOUS" || name == "FORTRAN" || name == "F") return tracer.boolean(columns());
+  if (name == "c_contiguous" || name == "contiguous" || name == "C_CONTIGUOUS" || name == "CONTIGUOUS" || name == "C")
+    return tracer.boolean(rows());
+  if (name == "f_contiguous" || name == "F_CONTIGUOUS" || name == "FORTRAN" || name == "F")
+    return tracer.boolean(columns());
   if (name == "forc" || name == "FORC") return tracer.boolean(rows() || columns());
   if (name == "fnc" || name == "FNC") return tracer.boolean(columns() && !rows());
   unsupported("the flag " + std::string(name) + " of an array");
@@ -106,10 +115,11 @@ V numpy_flat_item(Tracer& tracer, const Array& x, const V& key) {
 void numpy_set_flat(Tracer& tracer, const Array& x, const V& key, const V& value) {
   // As many elements: none is given twice. In memory of its own, since each is written before the next is read.
   const Array given = array_of(value);
-  if (!key && given && given->library == Library::Numpy && !given->numpy_scalar && given->dtype == x->dtype && given->storage != x->storage &&
-      tracer.decide(product(given->shape), Py_EQ, product(x->shape))) {
+  if (!key && given && given->library == Library::Numpy && !given->numpy_scalar && given->dtype == x->dtype &&
+      given->storage != x->storage && tracer.decide(product(given->shape), Py_EQ, product(x->shape))) {
     const Array row = flat_view(tracer, x);
-    return numpy_set_item(tracer, row, tracer.constant(Ref<>::borrow(Py_Ellipsis)), reshape_or_copy(tracer, given, row->shape));
+    return numpy_set_item(tracer, row, tracer.constant(Ref<>::borrow(Py_Ellipsis)),
+                          reshape_or_copy(tracer, given, row->shape));
   }
   const bool number = is_numpy_operand(value) && !as<NumberValue>(value) && numpy_operand(tracer, value).rank() == 0;
   // Other conversions are an array's, not an assignment's.

@@ -1,7 +1,7 @@
 /// What an ndarray shows of itself: its memory as another dtype, `.flags` and `.flat`.
 ///
-/// `x.flags` and `x.flat` are values that only name their array (a BuiltinValue, as its methods are): where one is handed out, Python asks
-/// the array for it again.
+/// `x.flags` and `x.flat` are values that only name their array (a BuiltinValue, as its methods are): where one is
+/// handed out, Python asks the array for it again.
 #pragma once
 
 #include <string_view>

@@ -1,7 +1,8 @@
 /// Reductions, scans and products.
 ///
 /// Accumulators follow NumPy: integers narrower than int64 add and multiply in int64 or uint64, float16 means are
-/// computed in float32. Results lie in the input's axis order (numpy_reduction_strides); a rank-0 result is a scalar object.
+/// computed in float32. Results lie in the input's axis order (numpy_reduction_strides); a rank-0 result is a scalar
+/// object.
 #include <algorithm>
 
 #include "tracer/frontends/numpy/numpy.h"
@@ -38,7 +39,8 @@ Axes reduce_axes(Tracer& tracer, const Parameters& p, const Array& input, bool u
 }
 
 void refuse_empty(Tracer& tracer, const Array& input, const Axes& axes) {
-  if (tracer.decide(element_count(input->shape, axes), Py_EQ, 0)) refuse("zero-size array to a reduction which has no identity");
+  if (tracer.decide(element_count(input->shape, axes), Py_EQ, 0))
+    refuse("zero-size array to a reduction which has no identity");
 }
 
 /// A sum over no axes is 0 + x: no -0.
@@ -75,7 +77,8 @@ V sum_or_prod(Tracer& tracer, const Arguments& arguments, const char* name, Op o
   return reduction_result(tracer, input, value, axes, keepdims, p["out"]);
 }
 
-V max_or_min(Tracer& tracer, const Arguments& arguments, const char* name, bool max, std::string_view signature, bool ufunc_method) {
+V max_or_min(Tracer& tracer, const Arguments& arguments, const char* name, bool max, std::string_view signature,
+             bool ufunc_method) {
   Parameters p(tracer, name, arguments, signature);
   p.unsupported("initial, where");
   if (ufunc_method) p.unsupported("dtype");
@@ -87,11 +90,13 @@ V max_or_min(Tracer& tracer, const Arguments& arguments, const char* name, bool 
   const bool keepdims = p.flag("keepdims", false);
   Op op = max ? Op::reduce_max : Op::reduce_min;
   if (input->dtype == DType::Bool) op = max ? Op::reduce_or : Op::reduce_and;
-  return reduction_result(tracer, input, reduce(tracer, op, tracer.read(*input), axes, keepdims), axes, keepdims, p["out"]);
+  return reduction_result(tracer, input, reduce(tracer, op, tracer.read(*input), axes, keepdims), axes, keepdims,
+                          p["out"]);
 }
 
 V any_or_all(Tracer& tracer, const Arguments& arguments, const char* name, Op op, bool ufunc_method) {
-  Parameters p(tracer, name, arguments, ufunc_method ? "array, axis, dtype, out, keepdims, initial, where" : "a, axis, out, keepdims, *, where");
+  Parameters p(tracer, name, arguments,
+               ufunc_method ? "array, axis, dtype, out, keepdims, initial, where" : "a, axis, out, keepdims, *, where");
   p.unsupported(ufunc_method ? "dtype, initial, where" : "where");
   Array input = numpy_array(tracer, p.required(ufunc_method ? "array" : "a"));
   refuse_other_out(tracer, p, DType::Bool);
@@ -149,7 +154,8 @@ V variance(Tracer& tracer, const Arguments& arguments, const char* name, bool ro
   const ValueId mean = divide_by_count(tracer, reduce(tracer, Op::reduce_sum, x, m.axes, true), count);
   const ValueId centred = pointwise(tracer, Op::sub, {x, mean});
   const ValueId squares = emit(tracer, Op::mul, {centred, centred});
-  ValueId result = divide_by_count(tracer, reduce(tracer, Op::reduce_sum, squares, m.axes, m.keepdims), degrees_of_freedom);
+  ValueId result =
+      divide_by_count(tracer, reduce(tracer, Op::reduce_sum, squares, m.axes, m.keepdims), degrees_of_freedom);
   if (root) result = emit(tracer, Op::sqrt, {result});
   return reduction_result(tracer, m.input, cast(tracer, result, m.types.result), m.axes, m.keepdims, p["out"]);
 }
@@ -186,7 +192,8 @@ V scan(Tracer& tracer, const Arguments& arguments, const char* name, Op op) {
   Parameters p(tracer, name, arguments, "a, axis, dtype, out");
   Array input = numpy_array(tracer, p.required("a"));
   const DType dtype = numpy_dtype_argument(tracer, p["dtype"]).value_or(accumulator(input->dtype));
-  if (is_complex(input->dtype) || is_complex(dtype) || dtype == DType::Bool || dtype == DType::F16) p.refuse("this dtype");
+  if (is_complex(input->dtype) || is_complex(dtype) || dtype == DType::Bool || dtype == DType::F16)
+    p.refuse("this dtype");
   refuse_other_out(tracer, p, dtype);
   std::int64_t axis = 0;
   ValueId value = tracer.read(*input);
@@ -201,7 +208,8 @@ V scan(Tracer& tracer, const Arguments& arguments, const char* name, Op op) {
   attrs.set("axis", axis);
   value = emit(tracer, op, {with_settled_sizes(tracer, cast(tracer, value, dtype), op)}, std::move(attrs));
   if (given(p["out"], tracer)) return write_out(tracer, p["out"], value);
-  return tracer.new_array(Library::Numpy, value, elementwise_strides(tracer, Library::Numpy, layout.shape, std::span(&layout, 1)));
+  return tracer.new_array(Library::Numpy, value,
+                          elementwise_strides(tracer, Library::Numpy, layout.shape, std::span(&layout, 1)));
 }
 
 /// Operands of a product, in their common dtype.
@@ -214,16 +222,20 @@ Factors factors(Tracer& tracer, const V& first, const V& second) {
   const Operand operands[] = {numpy_operand(tracer, first), numpy_operand(tracer, second)};
   const DType dtype = numpy_result_type(tracer, operands);
   if (is_complex(dtype) || dtype == DType::Bool) unsupported("a matrix product in this dtype");
-  return {operands[0].array, operands[1].array, operand_value(tracer, operands[0], dtype), operand_value(tracer, operands[1], dtype)};
+  return {operands[0].array, operands[1].array, operand_value(tracer, operands[0], dtype),
+          operand_value(tracer, operands[1], dtype)};
 }
 
-/// np.dot and np.inner where an operand has a single element; `inner` is the axis of b that is summed over. Null: neither has.
+/// np.dot and np.inner where an operand has a single element; `inner` is the axis of b that is summed over. Null:
+/// neither has.
 V scaled(Tracer& tracer, const Factors& f, std::size_t inner) {
   auto single = [&](const Array& x) {
-    return std::all_of(x->shape.begin(), x->shape.end(), [&](const SymDim& size) { return tracer.decide(size, Py_EQ, 1); });
+    return std::all_of(x->shape.begin(), x->shape.end(),
+                       [&](const SymDim& size) { return tracer.decide(size, Py_EQ, 1); });
   };
   const bool both_arrays = !f.a->shape.empty() && !f.b->shape.empty();
-  if (both_arrays && (!tracer.decide(f.a->shape.back(), Py_EQ, 1) || !tracer.decide(f.b->shape[inner], Py_EQ, 1))) return nullptr;
+  if (both_arrays && (!tracer.decide(f.a->shape.back(), Py_EQ, 1) || !tracer.decide(f.b->shape[inner], Py_EQ, 1)))
+    return nullptr;
   const DType dtype = dtype_of(tracer, f.left);
   const bool by_blas = is_float(dtype) && !is_half(dtype) && std::max(f.a->rank(), f.b->rank()) <= 2;
   const bool single_right = single(f.b);
@@ -240,10 +252,12 @@ V scaled(Tracer& tracer, const Factors& f, std::size_t inner) {
   const ValueId number = broadcast_to(tracer, reshape(tracer, single_right ? f.right : f.left, {}), shape);
   ValueId product = pointwise(tracer, Op::mul, {x, number});
   if (both_arrays && single_right && single(f.a)) return numpy_result(tracer, fresh(tracer, product));
-  // BLAS's axpy onto zeros: no -0.0, and where the number is 0 it doesn't look at the array. (A derivative asks what is beside 0.)
+  // BLAS's axpy onto zeros: no -0.0, and where the number is 0 it doesn't look at the array. (A derivative asks what is
+  // beside 0.)
   const ValueId zero = broadcast_to(tracer, constant(tracer, dtype, 0), shape);
   product = pointwise(tracer, Op::add, {product, zero});
-  if (!tracer.requires_gradient(product)) product = pointwise(tracer, Op::where, {pointwise(tracer, Op::eq, {number, zero}), zero, product});
+  if (!tracer.requires_gradient(product))
+    product = pointwise(tracer, Op::where, {pointwise(tracer, Op::eq, {number, zero}), zero, product});
   return numpy_result(tracer, fresh(tracer, product));
 }
 
@@ -251,8 +265,12 @@ V scaled(Tracer& tracer, const Factors& f, std::size_t inner) {
 
 V numpy_sum(Tracer& t, const Arguments& a) { return sum_or_prod(t, a, "numpy.sum", Op::reduce_sum, false); }
 V numpy_prod(Tracer& t, const Arguments& a) { return sum_or_prod(t, a, "numpy.prod", Op::reduce_prod, false); }
-V numpy_add_reduce(Tracer& t, const Arguments& a) { return sum_or_prod(t, a, "numpy.add.reduce", Op::reduce_sum, true); }
-V numpy_multiply_reduce(Tracer& t, const Arguments& a) { return sum_or_prod(t, a, "numpy.multiply.reduce", Op::reduce_prod, true); }
+V numpy_add_reduce(Tracer& t, const Arguments& a) {
+  return sum_or_prod(t, a, "numpy.add.reduce", Op::reduce_sum, true);
+}
+V numpy_multiply_reduce(Tracer& t, const Arguments& a) {
+  return sum_or_prod(t, a, "numpy.multiply.reduce", Op::reduce_prod, true);
+}
 
 namespace {
 constexpr const char* kMaxSignature = "a, axis, out, keepdims, initial, where";
@@ -277,14 +295,20 @@ V numpy_ptp(Tracer& tracer, const Arguments& arguments) {
   refuse_empty(tracer, input, axes);
   const bool keepdims = p.flag("keepdims", false);
   const ValueId x = tracer.read(*input);
-  const ValueId range = emit(tracer, Op::sub, {reduce(tracer, Op::reduce_max, x, axes, keepdims), reduce(tracer, Op::reduce_min, x, axes, keepdims)});
+  const ValueId range =
+      emit(tracer, Op::sub,
+           {reduce(tracer, Op::reduce_max, x, axes, keepdims), reduce(tracer, Op::reduce_min, x, axes, keepdims)});
   return reduction_result(tracer, input, range, axes, keepdims, nullptr);
 }
 
 V numpy_any(Tracer& t, const Arguments& a) { return any_or_all(t, a, "numpy.any", Op::reduce_or, false); }
 V numpy_all(Tracer& t, const Arguments& a) { return any_or_all(t, a, "numpy.all", Op::reduce_and, false); }
-V numpy_logical_or_reduce(Tracer& t, const Arguments& a) { return any_or_all(t, a, "numpy.logical_or.reduce", Op::reduce_or, true); }
-V numpy_logical_and_reduce(Tracer& t, const Arguments& a) { return any_or_all(t, a, "numpy.logical_and.reduce", Op::reduce_and, true); }
+V numpy_logical_or_reduce(Tracer& t, const Arguments& a) {
+  return any_or_all(t, a, "numpy.logical_or.reduce", Op::reduce_or, true);
+}
+V numpy_logical_and_reduce(Tracer& t, const Arguments& a) {
+  return any_or_all(t, a, "numpy.logical_and.reduce", Op::reduce_and, true);
+}
 
 V numpy_mean(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.mean", arguments, "a, axis, dtype, out, keepdims, *, where");
@@ -308,14 +332,17 @@ V numpy_count_nonzero(Tracer& tracer, const Arguments& arguments) {
   const bool keepdims = p.flag("keepdims", false);
   const ValueId truth = cast(tracer, tracer.read(*input), DType::Bool), flags = cast(tracer, truth, DType::I64);
   // NumPy sums an array of bools of its own.
-  if (input->dtype != DType::Bool) input = tracer.new_array(Library::Numpy, truth, like_strides(tracer, Library::Numpy, layout_of(input)));
+  if (input->dtype != DType::Bool)
+    input = tracer.new_array(Library::Numpy, truth, like_strides(tracer, Library::Numpy, layout_of(input)));
   // A Python int, before NumPy 2.4.
   const bool gives_int = once([] {
     Ref<> counted = Ref<>::steal(PyObject_CallFunction(numpy_object("count_nonzero").get(), "i", 1));
     return counted && PyLong_CheckExact(counted.get());
   });
-  if (p.absent("axis") && !keepdims && gives_int) return tracer.number(*fresh(tracer, reduce(tracer, Op::reduce_sum, flags, axes, false)));
-  return reduction_result(tracer, input, reduce(tracer, Op::reduce_sum, flags, axes, keepdims), axes, keepdims, nullptr);
+  if (p.absent("axis") && !keepdims && gives_int)
+    return tracer.number(*fresh(tracer, reduce(tracer, Op::reduce_sum, flags, axes, false)));
+  return reduction_result(tracer, input, reduce(tracer, Op::reduce_sum, flags, axes, keepdims), axes, keepdims,
+                          nullptr);
 }
 
 V numpy_cumsum(Tracer& t, const Arguments& a) { return scan(t, a, "numpy.cumsum", Op::cumsum); }
@@ -340,7 +367,8 @@ V numpy_matmul(Tracer& tracer, const Arguments& arguments) {
   const int matrix_rank = (f.a->rank() > 1) + (f.b->rank() > 1);
   for (const Array& operand : {f.a, f.b}) {
     if (operand->rank() <= 2) continue;
-    Layout layout{Dims(operand->shape.begin(), operand->shape.end() - 2), Strides(operand->strides.begin(), operand->strides.end() - 2)};
+    Layout layout{Dims(operand->shape.begin(), operand->shape.end() - 2),
+                  Strides(operand->strides.begin(), operand->strides.end() - 2)};
     for (int i = 0; i < matrix_rank; ++i) {
       layout.shape.push_back(1);
       layout.strides.push_back(0);

@@ -1,7 +1,7 @@
 /// NumPy's scalar types called: `np.float32(8)`, `np.int64(n)`, `np.bool_(x)`.
 ///
-/// Of a Python number known while tracing the type itself makes the scalar, a constant; of one that changes between calls, of a NumPy
-/// scalar and of an array it is a cast, as the types are `asarray(x, dtype)[()]` with unsafe casting.
+/// Of a Python number known while tracing the type itself makes the scalar, a constant; of one that changes between
+/// calls, of a NumPy scalar and of an array it is a cast, as the types are `asarray(x, dtype)[()]` with unsafe casting.
 #include <cmath>
 
 #include "tracer/frontends/numpy/numpy.h"
@@ -32,7 +32,8 @@ V constant_scalar(Tracer& tracer, const char* type, DType dtype, PyObject* numbe
   if (number && is_float(dtype)) {
     real = PyFloat_CheckExact(number) ? PyFloat_AS_DOUBLE(number) : PyLong_AsDouble(number);
     if (PyErr_Occurred()) PyErr_Clear(), refuse(std::string(type) + "() of an int that is no double");
-    if (std::isfinite(real) && std::abs(real) > largest(dtype)) unsupported(std::string(type) + "() of a number that overflows");
+    if (std::isfinite(real) && std::abs(real) > largest(dtype))
+      unsupported(std::string(type) + "() of a number that overflows");
   }
   Ref<> callable = numpy_object(type);
   Ref<> made = Ref<>::steal(number ? PyObject_CallOneArg(callable.get(), number) : PyObject_CallNoArgs(callable.get()));
@@ -46,7 +47,8 @@ V constant_scalar(Tracer& tracer, const char* type, DType dtype, PyObject* numbe
 }
 
 V scalar_type_call(Tracer& tracer, const Arguments& arguments, const char* type, DType dtype) {
-  if (!arguments.keywords.empty() || arguments.positional.size() > 1) unsupported(std::string(type) + "() with these arguments");
+  if (!arguments.keywords.empty() || arguments.positional.size() > 1)
+    unsupported(std::string(type) + "() with these arguments");
   if (arguments.positional.empty()) return constant_scalar(tracer, type, dtype, nullptr);
   const V& given = arguments.positional[0];
   if (Array x = array_of(given); x && !x->numpy_scalar) {
@@ -54,7 +56,8 @@ V scalar_type_call(Tracer& tracer, const Arguments& arguments, const char* type,
     if (x->rank() > 0) {
       if (x->dtype == dtype) return given;
       const Layout layout{x->shape, x->strides};
-      return tracer.new_array(Library::Numpy, operand_value(tracer, Operand{x}, dtype), like_strides(tracer, Library::Numpy, layout));
+      return tracer.new_array(Library::Numpy, operand_value(tracer, Operand{x}, dtype),
+                              like_strides(tracer, Library::Numpy, layout));
     }
   }
   if (!is_numpy_operand(given)) unsupported(std::string(type) + "() of this object");
@@ -66,10 +69,12 @@ V scalar_type_call(Tracer& tracer, const Arguments& arguments, const char* type,
   }
   const Operand operand = numpy_operand(tracer, given);
   ValueId value;
-  if (operand.weak == Operand::Weak::Float && !is_float(dtype)) unsupported(std::string(type) + "() of a float that changes between calls");
+  if (operand.weak == Operand::Weak::Float && !is_float(dtype))
+    unsupported(std::string(type) + "() of a float that changes between calls");
   // Python numbers become floats by way of a double.
   if (!operand.array && is_float(dtype)) value = cast(tracer, operand_value(tracer, operand, DType::F64), dtype);
-  else if (!operand.array && dtype == DType::Bool) value = emit(tracer, Op::ne, {operand_value(tracer, operand, DType::I64), constant(tracer, DType::I64, 0)});
+  else if (!operand.array && dtype == DType::Bool)
+    value = emit(tracer, Op::ne, {operand_value(tracer, operand, DType::I64), constant(tracer, DType::I64, 0)});
   else value = operand_value(tracer, operand, dtype);
   Array scalar = tracer.new_array(Library::Numpy, value);
   scalar->numpy_scalar = true;

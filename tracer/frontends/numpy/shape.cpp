@@ -34,7 +34,8 @@ V transpose_by(Tracer& tracer, const Array& x, const V& axes) {
   if (!axes || tracer.is_none(axes)) {
     for (int i = x->rank(); i-- > 0;) permutation.push_back(i);
   } else {
-    for (const V& axis : tracer.sequence_items(axes)) permutation.push_back(normalise_axis(int_argument(tracer, axis), x->rank()));
+    for (const V& axis : tracer.sequence_items(axes))
+      permutation.push_back(normalise_axis(int_argument(tracer, axis), x->rank()));
     Axes sorted = permutation;
     std::sort(sorted.begin(), sorted.end());
     if (sorted != all_axes(x->rank())) refuse("axes don't match array");
@@ -79,7 +80,9 @@ V join_arrays(Tracer& tracer, const std::vector<Array>& arrays, std::int64_t axi
   return join(tracer, promoted(tracer, std::vector<V>(arrays.begin(), arrays.end())), axis);
 }
 
-Array at_least_1d(Tracer& tracer, const Array& x) { return x->shape.empty() ? reshape_or_copy(tracer, x, {SymDim(1)}) : x; }
+Array at_least_1d(Tracer& tracer, const Array& x) {
+  return x->shape.empty() ? reshape_or_copy(tracer, x, {SymDim(1)}) : x;
+}
 
 Array at_least_2d(Tracer& tracer, const Array& x) {
   if (x->shape.empty()) return reshape_or_copy(tracer, x, {SymDim(1), SymDim(1)});
@@ -119,7 +122,8 @@ V split(Tracer& tracer, const Arguments& arguments, const char* name, bool uneve
   V previous = tracer.integer(0);
   std::vector<V> indices = numpy_sequence(tracer, where);
   for (std::size_t i = 0; i <= indices.size(); ++i) {
-    Index::Item item{Index::Item::Kind::Slice, 0, previous, i < indices.size() ? indices[i] : nullptr, nullptr, nullptr};
+    Index::Item item{
+        Index::Item::Kind::Slice, 0, previous, i < indices.size() ? indices[i] : nullptr, nullptr, nullptr};
     const SliceBounds bounds_here = slice_bounds(tracer, item, size);
     parts.push_back(view_slice(tracer, x, axis, bounds_here.start, bounds_here.size, 1));
     if (i < indices.size()) previous = indices[i];
@@ -151,7 +155,8 @@ V triangle(Tracer& tracer, const Arguments& arguments, const char* name, bool up
 
 namespace {
 
-/// A method of a NumPy scalar that leaves it without axes gives a scalar, of an array an array: so do the functions, which call the method.
+/// A method of a NumPy scalar that leaves it without axes gives a scalar, of an array an array: so do the functions,
+/// which call the method.
 V of_scalar(Tracer& tracer, const V& given, V result) {
   const Array x = array_of(given), made = array_of(result);
   auto* object = as<ObjectValue>(given);
@@ -165,7 +170,9 @@ V numpy_reshape(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.reshape", arguments, "a, shape, order, *, newshape, copy");
   p.unsupported("copy, newshape");
   require_c_order(p);
-  return of_scalar(tracer, p["a"], reshape_array(tracer, viewable(tracer, p.required("a")), dims_argument(tracer, p.required("shape"))));
+  return of_scalar(
+      tracer, p["a"],
+      reshape_array(tracer, viewable(tracer, p.required("a")), dims_argument(tracer, p.required("shape"))));
 }
 
 V numpy_reshape_method(Tracer& tracer, const Arguments& arguments) {
@@ -219,13 +226,15 @@ V numpy_swapaxes(Tracer& tracer, const Arguments& arguments) {
   return view_transpose(tracer, x, permutation);
 }
 
-/// Of a matrix in row- or column-major order, whose elements are one row: every (columns + 1)th of them. A view that is read-only.
+/// Of a matrix in row- or column-major order, whose elements are one row: every (columns + 1)th of them. A view that is
+/// read-only.
 V numpy_diagonal(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.ndarray.diagonal", arguments, "a, offset, axis1, axis2");
   Array x = viewable(tracer, p.required("a"));
   if (x->rank() != 2) unsupported("the diagonal of an array that is no matrix");
   std::int64_t offset = p.integer("offset", 0);
-  const std::int64_t first = normalise_axis(p.integer("axis1", 0), 2), second = normalise_axis(p.integer("axis2", 1), 2);
+  const std::int64_t first = normalise_axis(p.integer("axis1", 0), 2),
+                     second = normalise_axis(p.integer("axis2", 1), 2);
   if (first == second) refuse("axis1 and axis2 cannot be the same");
   if (first == 1) x = view_transpose(tracer, x, {1, 0});
   if (!is_contiguous(tracer, x->shape, x->strides)) {
@@ -287,7 +296,8 @@ V numpy_squeeze(Tracer& tracer, const Arguments& arguments) {
   } else {
     axes = axes_argument(tracer, p["axis"], x->rank());
     for (std::int64_t axis : axes)
-      if (!tracer.decide(x->shape[axis], Py_EQ, 1)) refuse("cannot select an axis to squeeze out which has size not equal to one");
+      if (!tracer.decide(x->shape[axis], Py_EQ, 1))
+        refuse("cannot select an axis to squeeze out which has size not equal to one");
   }
   // Nothing to take out: the array itself, not a view.
   return axes.empty() && x == array_of(p["a"]) ? p["a"] : of_scalar(tracer, p["a"], view_squeeze(tracer, x, axes));
@@ -300,14 +310,16 @@ V numpy_expand_dims(Tracer& tracer, const Arguments& arguments) {
   const int count = tracer.int_expression(axis) ? 1 : int(tracer.sequence_items(axis).size());
   // It is a reshape, so its new axes have the strides of one.
   Dims shape = x->shape;
-  for (std::int64_t place : axes_argument(tracer, axis, x->rank() + count)) shape.insert(shape.begin() + place, SymDim(1));
+  for (std::int64_t place : axes_argument(tracer, axis, x->rank() + count))
+    shape.insert(shape.begin() + place, SymDim(1));
   Array view = view_reshape(tracer, x, shape);
   return view ? view : view_expand_axes(tracer, x, axes_argument(tracer, axis, x->rank() + count));
 }
 
 V numpy_broadcast_to(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.broadcast_to", arguments, "array, shape, subok");
-  Array view = view_broadcast(tracer, viewable(tracer, p.required("array")), dims_argument(tracer, p.required("shape")));
+  Array view =
+      view_broadcast(tracer, viewable(tracer, p.required("array")), dims_argument(tracer, p.required("shape")));
   view->writeable = false;
   view->shown_read_only = true;
   return view;
@@ -369,7 +381,8 @@ V numpy_hstack(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.hstack", arguments, "tup, *, dtype, casting");
   p.unsupported("dtype, casting");
   std::vector<Array> arrays;
-  for (const V& item : numpy_sequence(tracer, p.required("tup"))) arrays.push_back(at_least_1d(tracer, viewable(tracer, item)));
+  for (const V& item : numpy_sequence(tracer, p.required("tup")))
+    arrays.push_back(at_least_1d(tracer, viewable(tracer, item)));
   if (arrays.empty()) refuse("need at least one array to concatenate");
   return join_arrays(tracer, arrays, arrays[0]->rank() == 1 ? 0 : 1);
 }
@@ -378,7 +391,8 @@ V numpy_vstack(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.vstack", arguments, "tup, *, dtype, casting");
   p.unsupported("dtype, casting");
   std::vector<Array> arrays;
-  for (const V& item : numpy_sequence(tracer, p.required("tup"))) arrays.push_back(at_least_2d(tracer, viewable(tracer, item)));
+  for (const V& item : numpy_sequence(tracer, p.required("tup")))
+    arrays.push_back(at_least_2d(tracer, viewable(tracer, item)));
   return join_arrays(tracer, arrays, 0);
 }
 
@@ -401,7 +415,8 @@ V numpy_tile(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.tile", arguments, "A, reps");
   Array x = viewable(tracer, p.required("A"));
   const V given = p.required("reps");
-  if (auto* object = as<ObjectValue>(given); object && numpy_scalar_dtype(object->object.get())) p.refuse("a NumPy scalar, whose products may overflow");
+  if (auto* object = as<ObjectValue>(given); object && numpy_scalar_dtype(object->object.get()))
+    p.refuse("a NumPy scalar, whose products may overflow");
   Dims reps = dims_argument(tracer, given), shape = x->shape;
   if (reps.size() < shape.size()) reps.insert(reps.begin(), shape.size() - reps.size(), SymDim(1));
   if (shape.size() < reps.size()) shape.insert(shape.begin(), reps.size() - shape.size(), SymDim(1));
@@ -411,7 +426,8 @@ V numpy_tile(Tracer& tracer, const Arguments& arguments) {
   // Nothing to repeat: a reshaped view.
   if (tracer.decide(product(x->shape), Py_EQ, 0)) p.refuse("an array without elements");
   // All ones is a copy in NumPy's own order.
-  if (std::all_of(reps.begin(), reps.end(), [](const SymDim& count) { return count == SymDim(1); })) p.refuse("repetitions of one");
+  if (std::all_of(reps.begin(), reps.end(), [](const SymDim& count) { return count == SymDim(1); }))
+    p.refuse("repetitions of one");
   // [d0, d1] -> [1, d0, 1, d1] -> [r0, d0, r1, d1] -> [r0*d0, r1*d1]
   Dims spaced, repeated, result;
   for (std::size_t i = 0; i < shape.size(); ++i) {
@@ -493,21 +509,25 @@ V numpy_roll(Tracer& tracer, const Arguments& arguments) {
     }
     if (forward == 0) continue;
     const SymDim split = forward > 0 ? size - SymDim(forward) : SymDim(-forward);
-    value = concatenate(tracer, {slice(tracer, value, axis, split, size - split), slice(tracer, value, axis, 0, split)}, axis);
+    value = concatenate(tracer, {slice(tracer, value, axis, split, size - split), slice(tracer, value, axis, 0, split)},
+                        axis);
   }
   if (flat) return view_reshape(tracer, fresh(tracer, value), x->shape);
   return tracer.new_array(Library::Numpy, value, like_strides(tracer, Library::Numpy, layout_of(x)));
 }
 
-/// `edge`, `reflect`, `symmetric` or `wrap`: the axis with elements of its own before and behind it. Refuses more than it has.
-ValueId pad_with_itself(Tracer& tracer, ValueId x, std::int64_t axis, const SymDim& before, const SymDim& after, const std::string& mode) {
+/// `edge`, `reflect`, `symmetric` or `wrap`: the axis with elements of its own before and behind it. Refuses more than
+/// it has.
+ValueId pad_with_itself(Tracer& tracer, ValueId x, std::int64_t axis, const SymDim& before, const SymDim& after,
+                        const std::string& mode) {
   const Dims shape = shape_of(tracer, x);
   const SymDim& size = shape[std::size_t(axis)];
   const bool in_front = tracer.decide(before, Py_GT, 0), behind = tracer.decide(after, Py_GT, 0);
   if (!in_front && !behind) return x;
   if (tracer.decide(size, Py_EQ, 0)) refuse("can't extend an empty axis");
   // One element is reflected as itself.
-  const bool between = mode == "reflect" && !tracer.decide(size, Py_EQ, 1), edge = mode == "edge" || (mode == "reflect" && !between);
+  const bool between = mode == "reflect" && !tracer.decide(size, Py_EQ, 1),
+             edge = mode == "edge" || (mode == "reflect" && !between);
   const SymDim skipped = between ? 1 : 0;
   const auto added = [&](const SymDim& count, bool front) {
     if (edge) {
@@ -529,12 +549,14 @@ ValueId pad_with_itself(Tracer& tracer, ValueId x, std::int64_t axis, const SymD
 V numpy_pad(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.pad", arguments, "array, pad_width, mode, *, constant_values");
   const std::string mode = p.text("mode", "constant");
-  const bool constant = mode == "constant", itself = mode == "edge" || mode == "reflect" || mode == "symmetric" || mode == "wrap";
+  const bool constant = mode == "constant",
+             itself = mode == "edge" || mode == "reflect" || mode == "symmetric" || mode == "wrap";
   if (!constant && (!itself || p["constant_values"])) p.refuse("this mode");
   Array x = viewable(tracer, p.required("array"));
   const int rank = x->rank();
   if (rank == 0) p.refuse("an array without axes");
-  Operand fill = p["constant_values"] ? numpy_operand(tracer, p["constant_values"]) : numpy_operand(tracer, tracer.integer(0));
+  Operand fill =
+      p["constant_values"] ? numpy_operand(tracer, p["constant_values"]) : numpy_operand(tracer, tracer.integer(0));
   if (fill.rank() != 0) p.refuse("several constant values");
   // n, (before, after), ((before, after),), or one pair per axis.
   Dims low(rank), high(rank);
@@ -560,7 +582,8 @@ V numpy_pad(Tracer& tracer, const Arguments& arguments) {
     }
   }
   for (int i = 0; i < rank; ++i)
-    if (tracer.decide(low[i], Py_LT, 0) || tracer.decide(high[i], Py_LT, 0)) refuse("index can't contain negative values");
+    if (tracer.decide(low[i], Py_LT, 0) || tracer.decide(high[i], Py_LT, 0))
+      refuse("index can't contain negative values");
   ValueId padded = tracer.read(*x);
   if (constant) {
     Attrs attrs;
@@ -612,13 +635,15 @@ V numpy_where(Tracer& tracer, const Arguments& arguments) {
   const Operand choices[] = {numpy_operand(tracer, p.required("x")), numpy_operand(tracer, p.required("y"))};
   const DType dtype = numpy_result_type(tracer, choices);
   if (is_complex(dtype)) p.refuse("complex numbers");
-  const ValueId value = pointwise(tracer, Op::where,
-                                  {operand_value(tracer, condition, DType::Bool), cast_operand_value(tracer, choices[0], dtype),
-                                   cast_operand_value(tracer, choices[1], dtype)});
+  const ValueId value =
+      pointwise(tracer, Op::where,
+                {operand_value(tracer, condition, DType::Bool), cast_operand_value(tracer, choices[0], dtype),
+                 cast_operand_value(tracer, choices[1], dtype)});
   std::vector<Layout> layouts;
   for (const Array& array : {condition.array, choices[0].array, choices[1].array})
     if (array) layouts.push_back(layout_of(array));
-  return tracer.new_array(Library::Numpy, value, elementwise_strides(tracer, Library::Numpy, shape_of(tracer, value), layouts));
+  return tracer.new_array(Library::Numpy, value,
+                          elementwise_strides(tracer, Library::Numpy, shape_of(tracer, value), layouts));
 }
 
 V numpy_clip(Tracer& tracer, const Arguments& arguments) {
@@ -659,7 +684,8 @@ V numpy_round(Tracer& tracer, const Arguments& arguments) {
   double power = 1;
   for (std::int64_t i = 0; i < decimals; ++i) power *= 10;
   V scaled = numpy_ufunc(tracer, "multiply", {V(x), tracer.real(power)});
-  Array rounded = array_of(numpy_ufunc(tracer, "true_divide", {numpy_ufunc(tracer, "rint", {scaled}), tracer.real(power)}));
+  Array rounded =
+      array_of(numpy_ufunc(tracer, "true_divide", {numpy_ufunc(tracer, "rint", {scaled}), tracer.real(power)}));
   // PyArray_Round allocates C or Fortran order, unlike the ufuncs it then runs.
   if (rounded->numpy_scalar) return rounded;
   return tracer.new_array(Library::Numpy, tracer.read(*rounded), c_or_fortran(tracer, x, x->shape));
@@ -705,7 +731,10 @@ Index along_axis(Tracer& tracer, const Array& x, const Array& indices, std::int6
     if (d != axis) {
       Dims shape(x->shape.size(), SymDim(1));
       shape[std::size_t(d)] = x->shape[std::size_t(d)];
-      item.array = fresh(tracer, reshape(tracer, arange(tracer, DType::I64, Scalar(std::int64_t(0)), Scalar(std::int64_t(1)), x->shape[std::size_t(d)]), shape));
+      item.array = fresh(tracer, reshape(tracer,
+                                         arange(tracer, DType::I64, Scalar(std::int64_t(0)), Scalar(std::int64_t(1)),
+                                                x->shape[std::size_t(d)]),
+                                         shape));
     }
     index.items.push_back(std::move(item));
   }
@@ -728,8 +757,10 @@ V numpy_take_along_axis(Tracer& tracer, const Arguments& arguments) {
   const Layout layout{indices->shape, indices->strides};
   Attrs attrs;
   attrs.set("axis", axis);
-  const ValueId picked = emit(tracer, Op::take_along, {tracer.read(*x), cast(tracer, tracer.read(*indices), DType::I64)}, std::move(attrs));
-  return tracer.new_array(Library::Numpy, picked, elementwise_strides(tracer, Library::Numpy, indices->shape, std::span(&layout, 1)));
+  const ValueId picked = emit(tracer, Op::take_along,
+                              {tracer.read(*x), cast(tracer, tracer.read(*indices), DType::I64)}, std::move(attrs));
+  return tracer.new_array(Library::Numpy, picked,
+                          elementwise_strides(tracer, Library::Numpy, indices->shape, std::span(&layout, 1)));
 }
 
 V numpy_put_along_axis(Tracer& tracer, const Arguments& arguments) {
@@ -764,15 +795,18 @@ V numpy_ix(Tracer& tracer, const Arguments& arguments) {
 V numpy_add_at(Tracer& tracer, const Arguments& arguments) {
   if (!arguments.keywords.empty() || arguments.positional.size() != 3) unsupported("add.at() with these arguments");
   Array x = array_of(arguments.positional[0]);
-  if (!x || x->library != Library::Numpy || x->numpy_scalar || x->dtype == DType::Bool) unsupported("add.at() of this object");
+  if (!x || x->library != Library::Numpy || x->numpy_scalar || x->dtype == DType::Bool)
+    unsupported("add.at() of this object");
   if (!x->writeable) refuse("array is read-only");
   const Operand operands[] = {Operand{x}, numpy_operand(tracer, arguments.positional[2])};
-  if (operands[1].array && operands[1].array->storage == x->storage) unsupported("add.at() of a part of the array itself");
+  if (operands[1].array && operands[1].array->storage == x->storage)
+    unsupported("add.at() of a part of the array itself");
   const std::optional<DType> outputs[] = {std::nullopt};
   for (DType dtype : resolve_ufunc(tracer, numpy_object("add").get(), operands, outputs, std::nullopt, "same_kind"))
     if (dtype != x->dtype) unsupported("add.at() in another dtype than the array's");
   const Index index = parse_index(tracer, Library::Numpy, arguments.positional[1], x->rank());
-  if (!index.has(Index::Item::Kind::IntegerArray) || index.has(Index::Item::Kind::Mask)) unsupported("add.at() by other than integer arrays");
+  if (!index.has(Index::Item::Kind::IntegerArray) || index.has(Index::Item::Kind::Mask))
+    unsupported("add.at() by other than integer arrays");
   index_scatter(tracer, x, index, operand_value(tracer, operands[1], x->dtype), Op::scatter_add);
   return tracer.none();
 }
@@ -801,14 +835,16 @@ V numpy_nonzero(Tracer& tracer, const Arguments& arguments) {
   // Columns of one array.
   Array all = fresh(tracer, stack(tracer, indices, 1));
   std::vector<V> columns;
-  for (std::size_t i = 0; i < indices.size(); ++i) columns.push_back(view_select(tracer, all, 1, SymDim(std::int64_t(i))));
+  for (std::size_t i = 0; i < indices.size(); ++i)
+    columns.push_back(view_select(tracer, all, 1, SymDim(std::int64_t(i))));
   return tracer.tuple(std::move(columns));
 }
 
 V numpy_flatnonzero(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.flatnonzero", arguments, "a");
   Array x = viewable(tracer, p.required("a"));
-  Array all = fresh(tracer, reshape(tracer, flat_indices(tracer, x), {shape_of(tracer, flat_indices(tracer, x))[0], SymDim(1)}));
+  Array all = fresh(
+      tracer, reshape(tracer, flat_indices(tracer, x), {shape_of(tracer, flat_indices(tracer, x))[0], SymDim(1)}));
   return view_select(tracer, all, 1, 0);
 }
 

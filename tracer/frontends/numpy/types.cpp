@@ -1,5 +1,5 @@
-/// NumPy's functions that answer about dtypes and axes, which NumPy's own Python code asks before it computes: NumPy itself answers
-/// while tracing, arrays being their dtypes and numbers that are not known weak numbers of their kind.
+/// NumPy's functions that answer about dtypes and axes, which NumPy's own Python code asks before it computes: NumPy
+/// itself answers while tracing, arrays being their dtypes and numbers that are not known weak numbers of their kind.
 #include "tracer/frontends/numpy/numpy.h"
 
 namespace fj {
@@ -7,10 +7,13 @@ namespace {
 
 /// What the question is about; null: not known while tracing.
 Ref<> asked_of(Tracer& tracer, const V& value) {
-  if (Array array = array_of(value)) return array->library == Library::Numpy ? dtype_object(Library::Numpy, array->dtype) : Ref<>();
+  if (Array array = array_of(value))
+    return array->library == Library::Numpy ? dtype_object(Library::Numpy, array->dtype) : Ref<>();
   if (value->kind == ValueKind::SymInt) return Ref<>::steal(PyLong_FromLong(1));
   if (auto* number = as<NumberValue>(value))
-    return number->dtype == DType::F64 ? Ref<>::steal(PyFloat_FromDouble(1)) : number->dtype == DType::I64 ? Ref<>::steal(PyLong_FromLong(1)) : Ref<>::borrow(Py_True);
+    return number->dtype == DType::F64   ? Ref<>::steal(PyFloat_FromDouble(1))
+           : number->dtype == DType::I64 ? Ref<>::steal(PyLong_FromLong(1))
+                                         : Ref<>::borrow(Py_True);
   return Ref<>::borrow(tracer.constant_object(value));
 }
 
@@ -42,14 +45,16 @@ V numpy_promote_types(Tracer& t, const Arguments& a) { return answered(t, "promo
 
 V numpy_dtype_call(Tracer& tracer, const Arguments& arguments) {
   PyObject* object = arguments.positional.size() == 1 ? tracer.constant_object(arguments.positional[0]) : nullptr;
-  if (!object || !arguments.keywords.empty() || !(PyType_Check(object) || PyUnicode_CheckExact(object) || dtype_from_object(object)))
+  if (!object || !arguments.keywords.empty() ||
+      !(PyType_Check(object) || PyUnicode_CheckExact(object) || dtype_from_object(object)))
     unsupported("dtype() of these");
   return answered(tracer, "dtype", arguments);
 }
 
 V numpy_can_cast(Tracer& tracer, const Arguments& arguments) {
   // Python numbers are refused, which have no dtype of their own.
-  if (arguments.positional.empty() || arguments.positional[0]->kind == ValueKind::SymInt || arguments.positional[0]->kind == ValueKind::Number)
+  if (arguments.positional.empty() || arguments.positional[0]->kind == ValueKind::SymInt ||
+      arguments.positional[0]->kind == ValueKind::Number)
     refuse("can_cast() of a Python number");
   return answered(tracer, "can_cast", arguments);
 }
@@ -64,16 +69,20 @@ V numpy_normalize_axis_index(Tracer& tracer, const Arguments& arguments) {
 V numpy_copyto(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.copyto", arguments, "dst, src, casting, where");
   Array target = array_of(p.required("dst"));
-  if (!target || target->library != Library::Numpy || target->numpy_scalar) refuse("copyto() something else than an array");
+  if (!target || target->library != Library::Numpy || target->numpy_scalar)
+    refuse("copyto() something else than an array");
   if (!target->writeable) refuse("assignment destination is read-only");
   const Operand source = numpy_operand(tracer, p.required("src"));
   const std::string casting = p.text("casting", "same_kind");
   Ref<> from = source.array ? dtype_object(Library::Numpy, source.array->dtype)
                             : dtype_object(Library::Numpy, source.weak == Operand::Weak::Int ? DType::I64 : DType::F64);
   // A Python number takes the array's kind, a float no integer's.
-  const bool fits = !source.array && (is_float(target->dtype) || source.weak == Operand::Weak::Int) && target->dtype != DType::Bool && !is_complex(target->dtype);
+  const bool fits = !source.array && (is_float(target->dtype) || source.weak == Operand::Weak::Int) &&
+                    target->dtype != DType::Bool && !is_complex(target->dtype);
   if (!fits) {
-    Ref<> answer = Ref<>::steal(PyObject_CallFunction(numpy_object("can_cast").get(), "OOs", from.get(), dtype_object(Library::Numpy, target->dtype).get(), casting.c_str()));
+    Ref<> answer =
+        Ref<>::steal(PyObject_CallFunction(numpy_object("can_cast").get(), "OOs", from.get(),
+                                           dtype_object(Library::Numpy, target->dtype).get(), casting.c_str()));
     PyErr_Clear();
     if (!source.array || answer.get() != Py_True) refuse("copyto() of another kind of number");
   }

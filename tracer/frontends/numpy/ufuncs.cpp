@@ -27,7 +27,8 @@ Values BoolOr(Tracer& tracer, const Values& in, DType loop) {
   return {pointwise(tracer, loop == DType::Bool ? boolean : op, in)};
 }
 
-/// True if NumPy's maximum of 0.0 and -0.0 is the second one in this dtype: so it is where its loops use x86's instructions.
+/// True if NumPy's maximum of 0.0 and -0.0 is the second one in this dtype: so it is where its loops use x86's
+/// instructions.
 bool takes_second_of_equals(DType dtype) {
   const std::array<bool, 3> answers = once([] {
     std::array<bool, 3> result{};
@@ -36,8 +37,10 @@ bool takes_second_of_equals(DType dtype) {
       Ref<> type = numpy_object(kTypes[i]), maximum = numpy_object("maximum");
       Ref<> zero = type ? Ref<>::steal(PyObject_CallFunction(type.get(), "d", 0.0)) : Ref<>();
       Ref<> negative = type ? Ref<>::steal(PyObject_CallFunction(type.get(), "d", -0.0)) : Ref<>();
-      Ref<> larger = maximum && zero && negative
-                         ? Ref<>::steal(PyObject_CallFunctionObjArgs(maximum.get(), zero.get(), negative.get(), nullptr)) : Ref<>();
+      Ref<> larger =
+          maximum && zero && negative
+              ? Ref<>::steal(PyObject_CallFunctionObjArgs(maximum.get(), zero.get(), negative.get(), nullptr))
+              : Ref<>();
       result[std::size_t(i)] = larger && std::signbit(PyFloat_AsDouble(larger.get()));
       PyErr_Clear();
     }
@@ -109,7 +112,8 @@ Values Shift(Tracer& tracer, const Values& in, DType loop) {
   const std::int64_t bits = std::int64_t(size_in_bytes(loop)) * 8;
   const ValueId zero = constant(tracer, loop, 0), width = constant(tracer, loop, bits);
   ValueId inside = pointwise(tracer, Op::lt, {in[1], width});
-  if (is_signed_integer(loop)) inside = pointwise(tracer, Op::bit_and, {inside, pointwise(tracer, Op::ge, {in[1], zero})});
+  if (is_signed_integer(loop))
+    inside = pointwise(tracer, Op::bit_and, {inside, pointwise(tracer, Op::ge, {in[1], zero})});
   const ValueId count = pointwise(tracer, Op::where, {inside, in[1], zero});
   ValueId gone = zero;
   if (op == Op::shift_right && is_signed_integer(loop))
@@ -130,15 +134,18 @@ Values Rounding(Tracer& tracer, const Values& in, DType loop) {
   return {pointwise(tracer, op, in)};
 }
 
-/// npy_logaddexp: x == y: x + ln 2 (also infinities); else the larger + log1p(exp(-|x - y|)). Of a NaN it asks whether that is positive,
-/// which is an invalid operation; so is this square root.
+/// npy_logaddexp: x == y: x + ln 2 (also infinities); else the larger + log1p(exp(-|x - y|)). Of a NaN it asks whether
+/// that is positive, which is an invalid operation; so is this square root.
 Values LogAddExp(Tracer& tracer, const Values& in, DType loop) {
   const ValueId difference = pointwise(tracer, Op::sub, in);
   const ValueId larger = pointwise(tracer, Op::maximum, in);
-  const ValueId tail = emit(tracer, Op::log1p, {emit(tracer, Op::exp, {emit(tracer, Op::neg, {emit(tracer, Op::abs, {difference})})})});
+  const ValueId tail =
+      emit(tracer, Op::log1p, {emit(tracer, Op::exp, {emit(tracer, Op::neg, {emit(tracer, Op::abs, {difference})})})});
   const ValueId equal = pointwise(tracer, Op::add, {in[0], constant(tracer, loop, std::log(2.0))});
   const ValueId unordered = emit(tracer, Op::is_nan, {difference});
-  const ValueId nan = emit(tracer, Op::sqrt, {pointwise(tracer, Op::where, {unordered, constant(tracer, loop, -1), constant(tracer, loop, 0)})});
+  const ValueId nan =
+      emit(tracer, Op::sqrt,
+           {pointwise(tracer, Op::where, {unordered, constant(tracer, loop, -1), constant(tracer, loop, 0)})});
   const ValueId ordered = pointwise(tracer, Op::where, {unordered, nan, pointwise(tracer, Op::add, {larger, tail})});
   return {pointwise(tracer, Op::where, {pointwise(tracer, Op::eq, in), equal, ordered})};
 }
@@ -147,11 +154,16 @@ Values LogAddExp(Tracer& tracer, const Values& in, DType loop) {
 Values scaled(Tracer& tracer, ValueId x, double factor, float single) {
   const DType dtype = dtype_of(tracer, x);
   if (is_half(dtype)) x = cast(tracer, x, DType::F32);
-  const ValueId product = emit(tracer, Op::mul, {x, constant_like(tracer, x, dtype == DType::F64 ? factor : double(single))});
+  const ValueId product =
+      emit(tracer, Op::mul, {x, constant_like(tracer, x, dtype == DType::F64 ? factor : double(single))});
   return {cast(tracer, product, dtype)};
 }
-Values Radians(Tracer& tracer, const Values& in, DType) { return scaled(tracer, in[0], M_PI / 180.0, float(M_PI) / 180.0f); }
-Values Degrees(Tracer& tracer, const Values& in, DType) { return scaled(tracer, in[0], 180.0 / M_PI, 180.0f / float(M_PI)); }
+Values Radians(Tracer& tracer, const Values& in, DType) {
+  return scaled(tracer, in[0], M_PI / 180.0, float(M_PI) / 180.0f);
+}
+Values Degrees(Tracer& tracer, const Values& in, DType) {
+  return scaled(tracer, in[0], 180.0 / M_PI, 180.0f / float(M_PI));
+}
 
 struct UfuncRow {
   int inputs;
@@ -169,8 +181,10 @@ const std::unordered_map<std::string_view, UfuncRow>& ufunc_table() {
   return table;
 }
 
-#define FJ_UFUNC(name, inputs, ...) \
-  V call_##name(Tracer& tracer, const Arguments& arguments) { return call_ufunc(tracer, #name, inputs, __VA_ARGS__, arguments); }
+#define FJ_UFUNC(name, inputs, ...)                                   \
+  V call_##name(Tracer& tracer, const Arguments& arguments) {         \
+    return call_ufunc(tracer, #name, inputs, __VA_ARGS__, arguments); \
+  }
 #define FJ_NUMPY(path, handler)
 #include "tracer/frontends/numpy/numpy.def"
 #undef FJ_UFUNC
@@ -193,13 +207,19 @@ std::vector<V> outputs_argument(Tracer& tracer, const Parameters& p, std::size_t
   return outs;
 }
 
-/// Strides of the new result of a ufunc's loop that casts none of its arrays. Where they are all in columns the result is made so; the
-/// iterator, which makes the others, puts axes of one element elsewhere (try_trivial_single_output_loop, numpy/_core/src/umath/ufunc_object.c).
+/// Strides of the new result of a ufunc's loop that casts none of its arrays. Where they are all in columns the result
+/// is made so; the iterator, which makes the others, puts axes of one element elsewhere
+/// (try_trivial_single_output_loop, numpy/_core/src/umath/ufunc_object.c).
 Strides ufunc_strides(Tracer& tracer, const Dims& shape, std::span<const Layout> operands) {
-  const auto all = [&](auto&& lies_so) { return std::all_of(operands.begin(), operands.end(), [&](const Layout& operand) { return operand.shape.empty() || lies_so(operand); }); };
-  const bool in_columns = !all([](const Layout& operand) { return operand.strides == row_major(operand.shape); }) &&
-                          all([&](const Layout& operand) { return same_shape(tracer, operand.shape, shape) && is_column_major(tracer, shape, operand.strides); }) &&
-                          !all([&](const Layout& operand) { return is_contiguous(tracer, shape, operand.strides); });
+  const auto all = [&](auto&& lies_so) {
+    return std::all_of(operands.begin(), operands.end(),
+                       [&](const Layout& operand) { return operand.shape.empty() || lies_so(operand); });
+  };
+  const bool in_columns = !all([](const Layout& operand) {
+    return operand.strides == row_major(operand.shape);
+  }) && all([&](const Layout& operand) {
+    return same_shape(tracer, operand.shape, shape) && is_column_major(tracer, shape, operand.strides);
+  }) && !all([&](const Layout& operand) { return is_contiguous(tracer, shape, operand.strides); });
   return in_columns ? column_major(shape) : elementwise_strides(tracer, Library::Numpy, shape, operands);
 }
 
@@ -209,9 +229,11 @@ V call_ufunc(Tracer& tracer, std::string_view path, int inputs, UfuncLowering lo
   const std::string function = "numpy." + std::string(path);
   const std::size_t output_count = path == "divmod" ? 2 : 1;
   std::string signature = inputs == 1 ? "x1" : inputs == 2 ? "x1, x2" : "x1, x2, x3";
-  signature += output_count == 1 ? ", out, *, where, casting, order, dtype, subok" : ", *, out, where, casting, order, dtype, subok";
+  signature += output_count == 1 ? ", out, *, where, casting, order, dtype, subok"
+                                 : ", *, out, where, casting, order, dtype, subok";
   Parameters p(tracer, function, arguments, signature);
-  if ((path == "maximum" || path == "minimum") && arguments.positional.size() > 2) p.refuse("a third positional argument (deprecated)");
+  if ((path == "maximum" || path == "minimum") && arguments.positional.size() > 2)
+    p.refuse("a third positional argument (deprecated)");
   V where = p["where"];
   if (where && !(tracer.constant_object(where) == Py_True)) p.refuse("the argument 'where'");
   if (p.text("order", "K") != "K") p.refuse("the argument 'order'");
@@ -226,8 +248,9 @@ V call_ufunc(Tracer& tracer, std::string_view path, int inputs, UfuncLowering lo
     out_dtypes.push_back(array ? std::optional(array->dtype) : std::nullopt);
   }
   const Ref<> ufunc = numpy_object(path);
-  const std::vector<DType> loop = resolve_ufunc(tracer, ufunc.get(), operands, out_dtypes, numpy_dtype_argument(tracer, p["dtype"]),
-                                                p.text("casting", "same_kind"));
+  const std::vector<DType> loop =
+      resolve_ufunc(tracer, ufunc.get(), operands, out_dtypes, numpy_dtype_argument(tracer, p["dtype"]),
+                    p.text("casting", "same_kind"));
   for (DType dtype : loop)
     if (is_complex(dtype)) unsupported(function + " of complex numbers");
 
@@ -248,9 +271,10 @@ V call_ufunc(Tracer& tracer, std::string_view path, int inputs, UfuncLowering lo
       answers.push_back(write_out(tracer, outs[i], broadcast_to(tracer, result, array_of(outs[i])->shape)));
       continue;
     }
-    Array array = tracer.new_array(Library::Numpy, result,
-                                   output_count == 1 && !casts ? ufunc_strides(tracer, shape_of(tracer, result), layouts)
-                                                               : elementwise_strides(tracer, Library::Numpy, shape_of(tracer, result), layouts));
+    Array array = tracer.new_array(
+        Library::Numpy, result,
+        output_count == 1 && !casts ? ufunc_strides(tracer, shape_of(tracer, result), layouts)
+                                    : elementwise_strides(tracer, Library::Numpy, shape_of(tracer, result), layouts));
     array->numpy_scalar = scalar;
     answers.push_back(array);
   }

@@ -1,4 +1,5 @@
-/// backward() and what else asks autograd for derivatives: the arguments; the tracer does the rest (tracer/gradients/backward_call.cpp).
+/// backward() and what else asks autograd for derivatives: the arguments; the tracer does the rest
+/// (tracer/gradients/backward_call.cpp).
 #include "tracer/frontends/torch/torch.h"
 
 namespace fj {
@@ -11,7 +12,8 @@ std::vector<V> tensors_of(Tracer& tracer, const V& value) {
   return tracer.sequence_items(value);
 }
 
-Tracer::Backward results_of(Tracer& tracer, const Parameters& p, std::string_view results, std::string_view cotangents) {
+Tracer::Backward results_of(Tracer& tracer, const Parameters& p, std::string_view results,
+                            std::string_view cotangents) {
   Tracer::Backward call;
   call.results = tensors_of(tracer, p.required(results));
   if (!p.absent(cotangents)) call.cotangents = tensors_of(tracer, p[cotangents]);
@@ -41,19 +43,22 @@ V torch_backward(Tracer& tracer, const Arguments& arguments) {
 }
 
 V torch_autograd_backward(Tracer& tracer, const Arguments& arguments) {
-  Parameters p(tracer, "backward", arguments, "tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs");
+  Parameters p(tracer, "backward", arguments,
+               "tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs");
   p.unsupported("grad_variables");
   return run(tracer, p, "tensors", "grad_tensors");
 }
 
 V torch_autograd_grad(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "grad", arguments,
-               "outputs, inputs, grad_outputs, retain_graph, create_graph, only_inputs, allow_unused, is_grads_batched, materialize_grads");
+               "outputs, inputs, grad_outputs, retain_graph, create_graph, only_inputs, allow_unused, "
+               "is_grads_batched, materialize_grads");
   if (!p.flag("only_inputs", true) || p.flag("is_grads_batched", false)) unsupported("grad() with these arguments");
   Tracer::Backward call = results_of(tracer, p, "outputs", "grad_outputs");
   call.inputs = tensors_of(tracer, p.required("inputs"));
   const bool materialize = p.flag("materialize_grads", false);
-  if (materialize && !p.absent("allow_unused") && !p.flag("allow_unused", false)) refuse("grad(materialize_grads=True, allow_unused=False)");
+  if (materialize && !p.absent("allow_unused") && !p.flag("allow_unused", false))
+    refuse("grad(materialize_grads=True, allow_unused=False)");
   std::vector<V> gradients = tracer.grad(call);
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (!tracer.is_none(gradients[i])) continue;

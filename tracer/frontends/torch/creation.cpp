@@ -29,7 +29,8 @@ void require_sizes(Tracer& tracer, const Dims& shape) {
 }
 
 /// zeros(2, 3, dtype=...) and zeros((2, 3)): sizes, and the options without them.
-V filled(Tracer& tracer, const char* name, const Arguments& arguments, std::size_t first, double value, std::optional<DType> like) {
+V filled(Tracer& tracer, const char* name, const Arguments& arguments, std::size_t first, double value,
+         std::optional<DType> like) {
   const Dims shape = torch_sizes(tracer, arguments, first, "size");
   Arguments rest;
   for (const auto& keyword : arguments.keywords)
@@ -47,7 +48,8 @@ V filled_like(Tracer& tracer, const char* name, const Arguments& arguments, std:
   bool row_major_result = false;
   std::erase_if(rest.keywords, [&](const auto& keyword) {
     PyObject* format = keyword.first == "memory_format" ? tracer.constant_object(keyword.second) : nullptr;
-    const bool contiguous = format && (format == torch_object("legacy_contiguous_format").get() || format == torch_object("contiguous_format").get());
+    const bool contiguous = format && (format == torch_object("legacy_contiguous_format").get() ||
+                                       format == torch_object("contiguous_format").get());
     row_major_result = row_major_result || contiguous;
     return contiguous || (format && format == torch_object("preserve_format").get());
   });
@@ -65,8 +67,9 @@ V filled_like(Tracer& tracer, const char* name, const Arguments& arguments, std:
     if (number.dtype == DType::F64 && !is_float(result)) unsupported("full_like() of integers with a float");
     filling = torch_value(tracer, number, result);
   }
-  return tracer.new_array(Library::Torch, broadcast_to(tracer, filling, x->shape),
-                          row_major_result ? row_major(x->shape) : like_strides(tracer, Library::Torch, {x->shape, x->strides}));
+  return tracer.new_array(
+      Library::Torch, broadcast_to(tracer, filling, x->shape),
+      row_major_result ? row_major(x->shape) : like_strides(tracer, Library::Torch, {x->shape, x->strides}));
 }
 
 DType number_dtype(DType dtype) { return dtype == DType::F64 ? torch_default_dtype() : dtype; }
@@ -78,7 +81,8 @@ void flatten_numbers(Tracer& tracer, const V& value, std::size_t depth, Dims& sh
     if (array_of(value)) unsupported("tensor() of tensors or arrays");
     if (depth != shape.size()) refuse("tensor() of lists of different lengths");
     // NumPy's scalars, float64 too, which is a Python float, bring their own dtype, not the default one.
-    if (auto* object = as<ObjectValue>(value); object && numpy_scalar_dtype(object->object.get())) unsupported("tensor() of NumPy scalars");
+    if (auto* object = as<ObjectValue>(value); object && numpy_scalar_dtype(object->object.get()))
+      unsupported("tensor() of NumPy scalars");
     numbers.push_back(torch_operand(tracer, value));
     return;
   }
@@ -106,7 +110,8 @@ V from_numbers(Tracer& tracer, const V& data, std::optional<DType> dtype) {
   }
   std::vector<ValueId> values;
   for (const TorchOperand& number : numbers) {
-    if (number.dtype == DType::F64 && !is_float(result) && result != DType::Bool) unsupported("tensor() of integers from floats");
+    if (number.dtype == DType::F64 && !is_float(result) && result != DType::Bool)
+      unsupported("tensor() of integers from floats");
     values.push_back(torch_value(tracer, number, result));
   }
   if (shape.empty()) return torch_fresh(tracer, values[0]);
@@ -117,11 +122,21 @@ V from_numbers(Tracer& tracer, const V& data, std::optional<DType> dtype) {
 }  // namespace
 
 // empty() too: what it leaves undefined is zero here.
-V torch_zeros(Tracer& tracer, const Arguments& arguments) { return filled(tracer, "zeros", arguments, 0, 0, std::nullopt); }
-V torch_ones(Tracer& tracer, const Arguments& arguments) { return filled(tracer, "ones", arguments, 0, 1, std::nullopt); }
-V torch_zeros_like(Tracer& tracer, const Arguments& arguments) { return filled_like(tracer, "zeros_like", arguments, 0.0); }
-V torch_ones_like(Tracer& tracer, const Arguments& arguments) { return filled_like(tracer, "ones_like", arguments, 1.0); }
-V torch_full_like(Tracer& tracer, const Arguments& arguments) { return filled_like(tracer, "full_like", arguments, std::nullopt); }
+V torch_zeros(Tracer& tracer, const Arguments& arguments) {
+  return filled(tracer, "zeros", arguments, 0, 0, std::nullopt);
+}
+V torch_ones(Tracer& tracer, const Arguments& arguments) {
+  return filled(tracer, "ones", arguments, 0, 1, std::nullopt);
+}
+V torch_zeros_like(Tracer& tracer, const Arguments& arguments) {
+  return filled_like(tracer, "zeros_like", arguments, 0.0);
+}
+V torch_ones_like(Tracer& tracer, const Arguments& arguments) {
+  return filled_like(tracer, "ones_like", arguments, 1.0);
+}
+V torch_full_like(Tracer& tracer, const Arguments& arguments) {
+  return filled_like(tracer, "full_like", arguments, std::nullopt);
+}
 
 V torch_new_zeros(Tracer& tracer, const Arguments& arguments) {
   return filled(tracer, "new_zeros", arguments, 1, 0, torch_tensor(tracer, arguments.positional.at(0))->dtype);
@@ -137,9 +152,15 @@ void refuse_filled_memory() {
 }
 }  // namespace
 
-V torch_empty(Tracer& tracer, const Arguments& arguments) { return refuse_filled_memory(), torch_zeros(tracer, arguments); }
-V torch_empty_like(Tracer& tracer, const Arguments& arguments) { return refuse_filled_memory(), torch_zeros_like(tracer, arguments); }
-V torch_new_empty(Tracer& tracer, const Arguments& arguments) { return refuse_filled_memory(), torch_new_zeros(tracer, arguments); }
+V torch_empty(Tracer& tracer, const Arguments& arguments) {
+  return refuse_filled_memory(), torch_zeros(tracer, arguments);
+}
+V torch_empty_like(Tracer& tracer, const Arguments& arguments) {
+  return refuse_filled_memory(), torch_zeros_like(tracer, arguments);
+}
+V torch_new_empty(Tracer& tracer, const Arguments& arguments) {
+  return refuse_filled_memory(), torch_new_zeros(tracer, arguments);
+}
 
 namespace {
 V full_of(Tracer& tracer, const Parameters& p, std::optional<DType> like) {
@@ -168,11 +189,13 @@ V torch_arange(Tracer& tracer, const Arguments& arguments) {
   bool named_start = false;
   for (const auto& [name, value] : arguments.keywords) named_start = named_start || name == "start";
   const bool only_end = arguments.positional.size() == 1 && !named_start;
-  Parameters p = options(tracer, "arange", arguments, only_end || (arguments.positional.empty() && !named_start) ? "end, step" : "start, end, step");
+  Parameters p = options(tracer, "arange", arguments,
+                         only_end || (arguments.positional.empty() && !named_start) ? "end, step" : "start, end, step");
   auto operand = [&](const char* name) -> std::optional<TorchOperand> {
     if (!p[name]) return std::nullopt;
     TorchOperand result = torch_operand(tracer, p[name]);
-    if (result.array) tracer.round_as_library(p[name]), break_graph(BreakReason::ScalarFromArray, "arange() of a tensor");
+    if (result.array)
+      tracer.round_as_library(p[name]), break_graph(BreakReason::ScalarFromArray, "arange() of a tensor");
     return result;
   };
   auto start = operand("start"), end = operand("end"), step = operand("step");
@@ -189,7 +212,8 @@ V torch_arange(Tracer& tracer, const Arguments& arguments) {
       return double(int_argument(tracer, value->number));
     };
     const double first = number(start, 0), last = number(end, 0), stride = number(step, 1);
-    if (stride == 0 || (last - first) / stride < 0 || !std::isfinite(first) || !std::isfinite(last)) refuse("arange() with these bounds");
+    if (stride == 0 || (last - first) / stride < 0 || !std::isfinite(first) || !std::isfinite(last))
+      refuse("arange() with these bounds");
     const double count = std::ceil((last - first) / stride);
     // Computed in f64 and rounded once, as eager's accumulation type is.
     ValueId value = arange(tracer, DType::F64, Scalar(first), Scalar(stride), std::int64_t(count));
@@ -233,12 +257,14 @@ V torch_linspace(Tracer& tracer, const Arguments& arguments) {
   ValueId index = arange(tracer, DType::I64, Scalar(std::int64_t(0)), Scalar(std::int64_t(1)), steps);
   ValueId left = arange(tracer, result, Scalar(double(steps - 1)), Scalar(-1.0), steps);
   ValueId down = constant_with(tracer, Op::sub, end, with_constant(tracer, Op::mul, left, step));
-  return torch_fresh(tracer, emit(tracer, Op::where, {with_constant(tracer, Op::lt, index, double(steps / 2)), up, down}));
+  return torch_fresh(tracer,
+                     emit(tracer, Op::where, {with_constant(tracer, Op::lt, index, double(steps / 2)), up, down}));
 }
 
 V torch_eye(Tracer& tracer, const Arguments& arguments) {
   Parameters p = options(tracer, "eye", arguments, "n, m");
-  const SymDim rows = dim_argument(tracer, p.required("n")), columns = p.absent("m") ? rows : dim_argument(tracer, p["m"]);
+  const SymDim rows = dim_argument(tracer, p.required("n")),
+               columns = p.absent("m") ? rows : dim_argument(tracer, p["m"]);
   require_sizes(tracer, {rows, columns});
   auto dtype = torch_dtype_argument(tracer, p["dtype"]);
   return torch_fresh(tracer, eye(tracer, dtype ? *dtype : torch_default_dtype(), rows, columns, 0));
@@ -262,7 +288,8 @@ V torch_tensor_function(Tracer& tracer, const Arguments& arguments) {
   if (Array x = array_of(data)) {
     // tensor(tensor) warns.
     if (x->library == Library::Torch || x->numpy_scalar) unsupported("tensor() of a tensor or NumPy scalar");
-    return tracer.new_array(Library::Torch, cast(tracer, tracer.read(*x), dtype ? *dtype : x->dtype), row_major(x->shape));
+    return tracer.new_array(Library::Torch, cast(tracer, tracer.read(*x), dtype ? *dtype : x->dtype),
+                            row_major(x->shape));
   }
   return from_numbers(tracer, data, dtype);
 }

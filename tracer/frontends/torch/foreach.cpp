@@ -1,7 +1,8 @@
-/// torch._foreach_*: one operation on each tensor of a list, as the optimisers of torch.optim use them with foreach=True.
+/// torch._foreach_*: one operation on each tensor of a list, as the optimisers of torch.optim use them with
+/// foreach=True.
 ///
-/// On the CPU torch runs the method of that name on each tensor in turn, so that is what they mean here; the kernels of a program are then batched
-/// like any others. Their grouping of tensors by dtype is the other half.
+/// On the CPU torch runs the method of that name on each tensor in turn, so that is what they mean here; the kernels of
+/// a program are then batched like any others. Their grouping of tensors by dtype is the other half.
 #include "tracer/frontends/torch/torch.h"
 
 #include <opcode.h>
@@ -17,12 +18,14 @@ V torch_foreach(Tracer& tracer, std::string_view name, const Arguments& argument
   const std::string_view function = in_place ? name.substr(0, name.size() - 1) : name;
   // A number before the list: pow(2, tensors).
   const std::size_t self = array_of(arguments.positional[0]) || !is_sequence(arguments.positional[0]) ? 1 : 0;
-  if (self >= arguments.positional.size() || !is_sequence(arguments.positional[self])) unsupported("this form of a function on lists");
+  if (self >= arguments.positional.size() || !is_sequence(arguments.positional[self]))
+    unsupported("this form of a function on lists");
   if (self == 1 && function != "pow") unsupported("this form of a function on lists");
   const std::vector<V> tensors = tracer.sequence_items(arguments.positional[self]);
   if (tensors.empty()) unsupported("an empty list of tensors");
   for (std::size_t i = 0; i < arguments.positional.size(); ++i)
-    if (const Array tensor = i == self ? nullptr : array_of(arguments.positional[i]); tensor && !tensor->shape.empty()) unsupported("a tensor of several elements for a list");
+    if (const Array tensor = i == self ? nullptr : array_of(arguments.positional[i]); tensor && !tensor->shape.empty())
+      unsupported("a tensor of several elements for a list");
   auto each = [&](const V& argument) -> std::optional<std::vector<V>> {
     if (array_of(argument) || !is_sequence(argument)) return std::nullopt;
     std::vector<V> items = tracer.sequence_items(argument);
@@ -49,11 +52,13 @@ V torch_foreach(Tracer& tracer, std::string_view name, const Arguments& argument
     } else if (in_place && (function == "maximum" || function == "minimum")) {
       // These have no method that writes.
       V made = tracer.call(tracer.get_attribute(tensors[k], function), std::move(positional), std::move(keywords));
-      if (const Array result = array_of(made); !result || result->dtype != array_of(tensors[k])->dtype || result->shape != array_of(tensors[k])->shape)
+      if (const Array result = array_of(made);
+          !result || result->dtype != array_of(tensors[k])->dtype || result->shape != array_of(tensors[k])->shape)
         unsupported("a result of another dtype or shape");
       tracer.call(tracer.get_attribute(tensors[k], "copy_"), {made});
     } else {
-      results.push_back(tracer.call(tracer.get_attribute(tensors[k], name), std::move(positional), std::move(keywords)));
+      results.push_back(
+          tracer.call(tracer.get_attribute(tensors[k], name), std::move(positional), std::move(keywords)));
     }
   }
   return in_place ? arguments.positional[0] : tracer.tuple(std::move(results));
@@ -64,7 +69,8 @@ V torch_foreach_copy(Tracer& tracer, const Arguments& arguments) { return torch_
 
 namespace {
 
-/// What torch's own function makes of empty tensors of these dtypes and devices: of several, the order of the groups is that of a hash table in C++.
+/// What torch's own function makes of empty tensors of these dtypes and devices: of several, the order of the groups is
+/// that of a hash table in C++.
 Ref<> grouped_by_torch(const std::vector<std::pair<DType, int>>& tensors_in_order) {
   const std::int64_t none[] = {0}, one[] = {1};
   Ref<> tensors = Ref<>::steal(PyList_New(0));
@@ -73,7 +79,9 @@ Ref<> grouped_by_torch(const std::vector<std::pair<DType, int>>& tensors_in_orde
     if (!tensor || PyList_Append(tensors.get(), tensor.get()) < 0) return {};
   }
   const Ref<> core = Ref<>::steal(PyObject_GetAttrString(torch_module(), "_C"));
-  return core ? Ref<>::steal(PyObject_CallMethod(core.get(), "_group_tensors_by_device_and_dtype", "[O]O", tensors.get(), Py_True)) : Ref<>();
+  return core ? Ref<>::steal(PyObject_CallMethod(core.get(), "_group_tensors_by_device_and_dtype", "[O]O",
+                                                 tensors.get(), Py_True))
+              : Ref<>();
 }
 
 }  // namespace
@@ -91,7 +99,8 @@ V torch_group_tensors(Tracer& tracer, const Arguments& arguments) {
   }
   if (lists.empty() || lists[0].empty()) unsupported("an empty list of tensors");
   std::vector<std::pair<DType, int>> tensors;
-  for (const V& item : lists[0]) tensors.emplace_back(torch_tensor(tracer, item)->dtype, torch_tensor(tracer, item)->storage->device);
+  for (const V& item : lists[0])
+    tensors.emplace_back(torch_tensor(tracer, item)->dtype, torch_tensor(tracer, item)->storage->device);
   const bool with_indices = p["with_indices"] && tracer.truth(p["with_indices"]);
   const Ref<> groups = grouped_by_torch(tensors);
   if (!groups || !PyDict_Check(groups.get())) {
@@ -106,12 +115,14 @@ V torch_group_tensors(Tracer& tracer, const Arguments& arguments) {
     std::vector<V> indices, parts;
     for (const std::vector<V>& list : lists) {
       std::vector<V> part;
-      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(places) && !list.empty(); ++i) part.push_back(list.at(PyLong_AsSize_t(PyList_GET_ITEM(places, i))));
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(places) && !list.empty(); ++i)
+        part.push_back(list.at(PyLong_AsSize_t(PyList_GET_ITEM(places, i))));
       parts.push_back(tracer.list(std::move(part)));
     }
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(places) && with_indices; ++i)
       indices.push_back(tracer.integer(PyLong_AsLongLong(PyList_GET_ITEM(places, i))));
-    result->items.emplace_back(Ref<>::borrow(key), tracer.tuple({tracer.list(std::move(parts)), tracer.list(std::move(indices))}));
+    result->items.emplace_back(Ref<>::borrow(key),
+                               tracer.tuple({tracer.list(std::move(parts)), tracer.list(std::move(indices))}));
   }
   return result;
 }

@@ -13,7 +13,8 @@
 namespace fj {
 namespace {
 
-/// An activation: body on the float contents, eager's layout, written back if inplace. `copies`: torch fills a tensor that lies as the input does.
+/// An activation: body on the float contents, eager's layout, written back if inplace. `copies`: torch fills a tensor
+/// that lies as the input does.
 template <class Body>
 V activation(Tracer& tracer, const Parameters& p, Body body, bool integers = false, bool copies = false) {
   V input = p.required("input");
@@ -38,7 +39,8 @@ ValueId relu(Tracer& tracer, ValueId x) { return composite(tracer, CompositeRule
 
 /// hardtanh, whose bounds themselves have derivative 0.
 ValueId between(Tracer& tracer, ValueId x, double low, double high) {
-  return composite(tracer, CompositeRule::Clamp, {x}, above(tracer, below(tracer, x, low), high), {{"low", low}, {"high", high}, {"open", true}});
+  return composite(tracer, CompositeRule::Clamp, {x}, above(tracer, below(tracer, x, low), high),
+                   {{"low", low}, {"high", high}, {"open", true}});
 }
 
 }  // namespace
@@ -69,7 +71,8 @@ V torch_f_relu6(Tracer& tracer, const Arguments& arguments) {
 
 V torch_f_leaky_relu(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "leaky_relu", arguments, "input, negative_slope, inplace");
-  return activation(tracer, p, [&](ValueId x) { return leaky_relu(tracer, x, torch_number(tracer, p, "negative_slope", 0.01)); });
+  return activation(tracer, p,
+                    [&](ValueId x) { return leaky_relu(tracer, x, torch_number(tracer, p, "negative_slope", 0.01)); });
 }
 
 V torch_f_elu(Tracer& tracer, const Arguments& arguments) {
@@ -120,7 +123,9 @@ V torch_gelu(Tracer& tracer, const Arguments& arguments) {
 
 V torch_softplus(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "softplus", arguments, "input, beta, threshold");
-  return activation(tracer, p, [&](ValueId x) { return softplus(tracer, x, torch_number(tracer, p, "beta", 1), torch_number(tracer, p, "threshold", 20)); });
+  return activation(tracer, p, [&](ValueId x) {
+    return softplus(tracer, x, torch_number(tracer, p, "beta", 1), torch_number(tracer, p, "threshold", 20));
+  });
 }
 
 V torch_logsigmoid(Tracer& tracer, const Arguments& arguments) {
@@ -148,7 +153,8 @@ V torch_f_threshold(Tracer& tracer, const Arguments& arguments) {
   const double limit = torch_number(tracer, p, "threshold", 0), value = torch_number(tracer, p, "value", 0);
   return activation(tracer, p, [&](ValueId x) {
     const ValueId below = with_constant(tracer, Op::le, x, limit);
-    return composite(tracer, CompositeRule::Threshold, {x}, emit(tracer, Op::where, {below, constant_like(tracer, x, value), x}), {{"limit", limit}});
+    return composite(tracer, CompositeRule::Threshold, {x},
+                     emit(tracer, Op::where, {below, constant_like(tracer, x, value), x}), {{"limit", limit}});
   });
 }
 
@@ -173,8 +179,8 @@ bool is_column_times_row(Tracer& tracer, ValueId a, ValueId b) {
   const Dims left = shape_of(tracer, a), right = shape_of(tracer, b);
   const auto several = [](const SymDim& size) { return size.is_constant() && size.value() > 1; };
   const DType dtype = dtype_of(tracer, a);
-  return (dtype == DType::F32 || dtype == DType::F64) && left.size() == 2 && right.size() == 2 && left[1] == SymDim(1) && right[0] == SymDim(1) &&
-         several(left[0]) && several(right[1]);
+  return (dtype == DType::F32 || dtype == DType::F64) && left.size() == 2 && right.size() == 2 &&
+         left[1] == SymDim(1) && right[0] == SymDim(1) && several(left[0]) && several(right[1]);
 }
 
 /// Matrix products of half types accumulate in f32 and round once.
@@ -184,30 +190,36 @@ ValueId multiplied(Tracer& tracer, ValueId a, ValueId b) {
   return cast(tracer, matmul(tracer, cast(tracer, a, inner), cast(tracer, b, inner)), dtype);
 }
 
-V product_row(Tracer& tracer, const char* name, const char* second, int left_rank, int right_rank, const Arguments& arguments) {
+V product_row(Tracer& tracer, const char* name, const char* second, int left_rank, int right_rank,
+              const Arguments& arguments) {
   Parameters p(tracer, name, arguments, std::string("input, ") + second + ", *, out");
   p.unsupported("out");
   Product operands = two_tensors(tracer, p, "input", second);
   if ((left_rank && operands.a->rank() != left_rank) || (right_rank && operands.b->rank() != right_rank))
     refuse(std::string(name) + "() of tensors of these ranks");
   // bmm takes equal batches only.
-  if (left_rank == 3 && !same_shape(tracer, {operands.a->shape[0]}, {operands.b->shape[0]})) refuse("bmm() of different batches");
+  if (left_rank == 3 && !same_shape(tracer, {operands.a->shape[0]}, {operands.b->shape[0]}))
+    refuse("bmm() of different batches");
   V result = torch_fresh(tracer, multiplied(tracer, tracer.read(*operands.a), tracer.read(*operands.b)));
-  if (operands.a->rank() == 1 && operands.b->rank() == 2) *array_of(result)->torch_version = 1;  // eager squeezes it in place
+  if (operands.a->rank() == 1 && operands.b->rank() == 2)
+    *array_of(result)->torch_version = 1;  // eager squeezes it in place
   return result;
 }
 
 /// beta * input + alpha * (a @ b)
-V added_product(Tracer& tracer, const char* name, const char* first, const char* second, int rank, const Arguments& arguments) {
+V added_product(Tracer& tracer, const char* name, const char* first, const char* second, int rank,
+                const Arguments& arguments) {
   Parameters p(tracer, name, arguments, std::string("input, ") + first + ", " + second + ", *, beta, alpha, out");
   p.unsupported("out");
   Array bias = torch_tensor(tracer, p.required("input"));
   Product operands = two_tensors(tracer, p, first, second);
-  if (operands.a->rank() != rank || operands.b->rank() != rank || bias->dtype != operands.a->dtype || !is_float(bias->dtype))
+  if (operands.a->rank() != rank || operands.b->rank() != rank || bias->dtype != operands.a->dtype ||
+      !is_float(bias->dtype))
     refuse(std::string(name) + "() of these tensors");
   const double alpha = torch_number(tracer, p, "alpha", 1), beta = torch_number(tracer, p, "beta", 1);
   const DType dtype = bias->dtype, inner = compute_dtype(dtype);
-  ValueId value = matmul(tracer, cast(tracer, tracer.read(*operands.a), inner), cast(tracer, tracer.read(*operands.b), inner));
+  ValueId value =
+      matmul(tracer, cast(tracer, tracer.read(*operands.a), inner), cast(tracer, tracer.read(*operands.b), inner));
   if (alpha != 1) value = with_constant(tracer, Op::mul, value, alpha);
   if (beta != 0) {
     ValueId added = cast(tracer, tracer.read(*bias), inner);
@@ -219,13 +231,21 @@ V added_product(Tracer& tracer, const char* name, const char* first, const char*
 
 }  // namespace
 
-V torch_matmul(Tracer& tracer, const Arguments& arguments) { return product_row(tracer, "matmul", "other", 0, 0, arguments); }
+V torch_matmul(Tracer& tracer, const Arguments& arguments) {
+  return product_row(tracer, "matmul", "other", 0, 0, arguments);
+}
 V torch_mm(Tracer& tracer, const Arguments& arguments) { return product_row(tracer, "mm", "mat2", 2, 2, arguments); }
 V torch_bmm(Tracer& tracer, const Arguments& arguments) { return product_row(tracer, "bmm", "mat2", 3, 3, arguments); }
 V torch_mv(Tracer& tracer, const Arguments& arguments) { return product_row(tracer, "mv", "vec", 2, 1, arguments); }
-V torch_dot(Tracer& tracer, const Arguments& arguments) { return product_row(tracer, "dot", "tensor", 1, 1, arguments); }
-V torch_addmm(Tracer& tracer, const Arguments& arguments) { return added_product(tracer, "addmm", "mat1", "mat2", 2, arguments); }
-V torch_baddbmm(Tracer& tracer, const Arguments& arguments) { return added_product(tracer, "baddbmm", "batch1", "batch2", 3, arguments); }
+V torch_dot(Tracer& tracer, const Arguments& arguments) {
+  return product_row(tracer, "dot", "tensor", 1, 1, arguments);
+}
+V torch_addmm(Tracer& tracer, const Arguments& arguments) {
+  return added_product(tracer, "addmm", "mat1", "mat2", 2, arguments);
+}
+V torch_baddbmm(Tracer& tracer, const Arguments& arguments) {
+  return added_product(tracer, "baddbmm", "batch1", "batch2", 3, arguments);
+}
 
 V torch_inner(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "inner", arguments, "input, other, *, out");
@@ -242,13 +262,15 @@ V torch_outer(Tracer& tracer, const Arguments& arguments) {
   if (a->rank() != 1 || b->rank() != 1) refuse("outer() of other than vectors");
   const DType dtype = promote_types(a->dtype, b->dtype);
   ValueId column = reshape(tracer, cast(tracer, tracer.read(*a), dtype), {a->shape[0], SymDim(1)});
-  return torch_fresh(tracer, pointwise(tracer, dtype == DType::Bool ? Op::bit_and : Op::mul, {column, cast(tracer, tracer.read(*b), dtype)}));
+  return torch_fresh(tracer, pointwise(tracer, dtype == DType::Bool ? Op::bit_and : Op::mul,
+                                       {column, cast(tracer, tracer.read(*b), dtype)}));
 }
 
-/// The greatest of each window, as a chain of selections over the windows' first elements, second elements, ... in the order of torch's
-/// kernel: of equal elements the first is taken and gets the derivative, the last NaN wins.
+/// The greatest of each window, as a chain of selections over the windows' first elements, second elements, ... in the
+/// order of torch's kernel: of equal elements the first is taken and gets the derivative, the last NaN wins.
 V torch_f_max_pool2d(Tracer& tracer, const Arguments& arguments) {
-  Parameters p(tracer, "max_pool2d", arguments, "input, kernel_size, stride, padding, dilation, ceil_mode, return_indices");
+  Parameters p(tracer, "max_pool2d", arguments,
+               "input, kernel_size, stride, padding, dilation, ceil_mode, return_indices");
   auto pair = [&](const char* name, std::array<std::int64_t, 2> otherwise) {
     V given = p[name];
     if (p.absent(name) || (is_sequence(given) && tracer.sequence_items(given).empty())) return otherwise;
@@ -261,14 +283,16 @@ V torch_f_max_pool2d(Tracer& tracer, const Arguments& arguments) {
   Array x = torch_tensor(tracer, p.required("input"));
   const auto window = pair("kernel_size", {0, 0}), step = pair("stride", window), padding = pair("padding", {0, 0});
   const auto dilation = pair("dilation", {1, 1});
-  if (!is_float(x->dtype) || (x->rank() != 3 && x->rank() != 4) || !is_contiguous(tracer, x->shape, x->strides)) p.refuse("this input");
+  if (!is_float(x->dtype) || (x->rank() != 3 && x->rank() != 4) || !is_contiguous(tracer, x->shape, x->strides))
+    p.refuse("this input");
   for (int i = x->rank() - 3; i < x->rank(); ++i)
     if (tracer.decide(x->shape[std::size_t(i)], Py_EQ, 0)) p.refuse("an input of no elements");
-  if (padding != std::array<std::int64_t, 2>{0, 0} || dilation != std::array<std::int64_t, 2>{1, 1} || p.flag("ceil_mode", false) ||
-      p.flag("return_indices", false))
+  if (padding != std::array<std::int64_t, 2>{0, 0} || dilation != std::array<std::int64_t, 2>{1, 1} ||
+      p.flag("ceil_mode", false) || p.flag("return_indices", false))
     p.refuse("padding, dilation, ceil_mode or return_indices");
   const std::int64_t elements = window[0] * window[1];
-  if (window[0] < 1 || window[1] < 1 || step[0] < 1 || step[1] < 1 || elements == 1 || elements > kLargestWindow) p.refuse("this window");
+  if (window[0] < 1 || window[1] < 1 || step[0] < 1 || step[1] < 1 || elements == 1 || elements > kLargestWindow)
+    p.refuse("this window");
   std::array<SymDim, 2> sizes;
   for (int i : {0, 1}) {
     const SymDim size = x->shape[x->rank() - 2 + i];
@@ -280,7 +304,8 @@ V torch_f_max_pool2d(Tracer& tracer, const Arguments& arguments) {
   const bool derived = tracer.requires_gradient(*x);
   ValueId windows{};
   if (derived) {
-    const auto rows = x->shape[x->rank() - 2].divide_exactly(window[0]), columns = x->shape[x->rank() - 1].divide_exactly(window[1]);
+    const auto rows = x->shape[x->rank() - 2].divide_exactly(window[0]),
+               columns = x->shape[x->rank() - 1].divide_exactly(window[1]);
     if (window != step || !rows || !columns) p.refuse("a gradient of windows that overlap or leave elements out");
     Dims shape(x->shape.begin(), x->shape.end() - 2);
     shape.insert(shape.end(), {*rows, SymDim(window[0]), *columns, SymDim(window[1])});
@@ -296,20 +321,26 @@ V torch_f_max_pool2d(Tracer& tracer, const Arguments& arguments) {
         if (derived) position = constant_like(tracer, part, 0);
         continue;
       }
-      const ValueId taken = emit(tracer, Op::bit_or, {emit(tracer, Op::gt, {part, greatest}), emit(tracer, Op::is_nan, {part})});
+      const ValueId taken =
+          emit(tracer, Op::bit_or, {emit(tracer, Op::gt, {part, greatest}), emit(tracer, Op::is_nan, {part})});
       greatest = emit(tracer, Op::where, {taken, part, greatest});
-      if (derived) position = emit(tracer, Op::where, {taken, constant_like(tracer, part, double(row * window[1] + column)), position});
+      if (derived)
+        position =
+            emit(tracer, Op::where, {taken, constant_like(tracer, part, double(row * window[1] + column)), position});
     }
   if (derived)
-    composite(tracer, CompositeRule::Picked, {windows}, greatest, {{"axes", Axes{x->rank() - 1, x->rank() + 1}}}, {position});
+    composite(tracer, CompositeRule::Picked, {windows}, greatest, {{"axes", Axes{x->rank() - 1, x->rank() + 1}}},
+              {position});
   return torch_in_format_of(tracer, x, greatest);
 }
 
 V torch_linear(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "linear", arguments, "input, weight, bias");
   Product operands = two_tensors(tracer, p, "input", "weight");
-  if (operands.a->rank() == 0 || operands.b->rank() < 1 || operands.b->rank() > 2) refuse("linear() of tensors of these ranks");
-  if (!is_float(operands.a->dtype) || operands.b->rank() == 1) return torch_extern(tracer, "nn.functional.linear", arguments);
+  if (operands.a->rank() == 0 || operands.b->rank() < 1 || operands.b->rank() > 2)
+    refuse("linear() of tensors of these ranks");
+  if (!is_float(operands.a->dtype) || operands.b->rank() == 1)
+    return torch_extern(tracer, "nn.functional.linear", arguments);
   const DType dtype = operands.a->dtype, inner = compute_dtype(dtype);
   ValueId x = cast(tracer, tracer.read(*operands.a), inner), weight = cast(tracer, tracer.read(*operands.b), inner);
   weight = transpose(tracer, weight, {1, 0});
@@ -317,7 +348,8 @@ V torch_linear(Tracer& tracer, const Arguments& arguments) {
   const Dims shape = operands.a->shape;
   const Dims leading(shape.begin(), shape.end() - 1);
   if (shape.size() > 2) x = reshape(tracer, x, {product(leading), shape.back()});
-  ValueId value = shape.size() == 2 && dtype == inner && p.absent("bias") ? multiplied(tracer, x, weight) : matmul(tracer, x, weight);
+  ValueId value = shape.size() == 2 && dtype == inner && p.absent("bias") ? multiplied(tracer, x, weight)
+                                                                          : matmul(tracer, x, weight);
   if (shape.size() > 2) {
     Dims result = leading;
     result.push_back(operands.b->shape[0]);
@@ -330,7 +362,8 @@ V torch_linear(Tracer& tracer, const Arguments& arguments) {
   }
   Array bias = torch_tensor(tracer, p["bias"]);
   if (bias->dtype != dtype) refuse("linear() with a bias of another dtype");
-  value = emit(tracer, Op::add, {value, broadcast_to(tracer, cast(tracer, tracer.read(*bias), inner), shape_of(tracer, value))});
+  value = emit(tracer, Op::add,
+               {value, broadcast_to(tracer, cast(tracer, tracer.read(*bias), inner), shape_of(tracer, value))});
   V result = torch_fresh(tracer, cast(tracer, value, dtype));
   // Of a contiguous tensor of other than two dimensions eager returns a view of a matrix product of two.
   if (shape.size() == 2 || !is_contiguous(tracer, shape, operands.a->strides)) {
@@ -338,7 +371,8 @@ V torch_linear(Tracer& tracer, const Arguments& arguments) {
     if (shape.size() > 2) *array_of(result)->torch_version = 1;
     return result;
   }
-  Array matrix = array_of(torch_fresh(tracer, reshape(tracer, tracer.read(*array_of(result)), {product(leading), operands.b->shape[0]})));
+  Array matrix = array_of(
+      torch_fresh(tracer, reshape(tracer, tracer.read(*array_of(result)), {product(leading), operands.b->shape[0]})));
   return view_reshape(tracer, matrix, array_of(result)->shape);
 }
 
@@ -355,18 +389,21 @@ V torch_f_layer_norm(Tracer& tracer, const Arguments& arguments) {
     if (p.absent(name)) return {};
     Array w = torch_tensor(tracer, p[name]);
     if (!same_shape(tracer, w->shape, shape)) refuse("layer_norm() with a weight of another shape");
-    if (w->dtype != x->dtype && !(is_half(x->dtype) && w->dtype == DType::F32)) refuse("layer_norm() with a weight of another dtype");
+    if (w->dtype != x->dtype && !(is_half(x->dtype) && w->dtype == DType::F32))
+      refuse("layer_norm() with a weight of another dtype");
     return tracer.read(*w);
   };
   ValueId weight = factor("weight"), bias = factor("bias");
-  return torch_fresh(tracer, layer_norm(tracer, tracer.read(*x), int(shape.size()), weight, bias, p.number("eps", 1e-5)));
+  return torch_fresh(tracer,
+                     layer_norm(tracer, tracer.read(*x), int(shape.size()), weight, bias, p.number("eps", 1e-5)));
 }
 
 // ---- the rest
 
 namespace {
 
-/// What a dropout multiplies with, before it is scaled: ones and zeros of the tensor's dtype, drawn in the order of memory. `channels`: one for each.
+/// What a dropout multiplies with, before it is scaled: ones and zeros of the tensor's dtype, drawn in the order of
+/// memory. `channels`: one for each.
 V dropout_noise(Tracer& tracer, const Array& x, double kept, bool channels) {
   Dims shape = x->shape;
   for (std::size_t i = 2; channels && i < shape.size(); ++i) shape[i] = SymDim(1);
@@ -375,7 +412,8 @@ V dropout_noise(Tracer& tracer, const Array& x, double kept, bool channels) {
     V like = torch_fresh(tracer, zeros);
     return torch_extern(tracer, "bernoulli", {{like, tracer.real(kept)}, {}});
   }
-  V like = tracer.new_array(Library::Torch, zeros, like_strides(tracer, Library::Torch, {x->shape, exact_strides(tracer, *x)}));
+  V like = tracer.new_array(Library::Torch, zeros,
+                            like_strides(tracer, Library::Torch, {x->shape, exact_strides(tracer, *x)}));
   torch_extern(tracer, "Tensor.bernoulli_", {{like, tracer.real(kept)}, {}});
   return like;
 }
@@ -399,10 +437,12 @@ V dropped(Tracer& tracer, const V& input, double probability, bool channels, boo
     V noise = dropout_noise(tracer, x, 1 - probability, channels);
     V shift = torch_mul(tracer, {{torch_add(tracer, {{noise, real(-1)}, {}}), real(kAlpha * scale)}, {}});
     shift = torch_add(tracer, {{shift, real(kAlpha * scale * probability)}, {}});
-    result = torch_add(tracer, {{torch_mul(tracer, {{input, torch_mul(tracer, {{noise, real(scale)}, {}})}, {}}), shift}, {}});
+    result = torch_add(tracer,
+                       {{torch_mul(tracer, {{input, torch_mul(tracer, {{noise, real(scale)}, {}})}, {}}), shift}, {}});
     ++*array_of(result)->torch_version;  // eager adds in place
   } else {
-    V noise = torch_true_divide(tracer, {{dropout_noise(tracer, x, 1 - probability, channels), real(1 - probability)}, {}});
+    V noise =
+        torch_true_divide(tracer, {{dropout_noise(tracer, x, 1 - probability, channels), real(1 - probability)}, {}});
     result = torch_mul(tracer, {{input, noise}, {}});
   }
   return in_place ? torch_write(tracer, input, result) : result;
@@ -437,35 +477,49 @@ V dropout_row(Tracer& tracer, const Arguments& arguments, bool channels, bool al
 }  // namespace
 
 V torch_dropout(Tracer& tracer, const Arguments& arguments) { return dropout_row(tracer, arguments, false, false); }
-V torch_feature_dropout(Tracer& tracer, const Arguments& arguments) { return dropout_row(tracer, arguments, true, false); }
-V torch_alpha_dropout(Tracer& tracer, const Arguments& arguments) { return dropout_row(tracer, arguments, false, true); }
-V torch_feature_alpha_dropout(Tracer& tracer, const Arguments& arguments) { return dropout_row(tracer, arguments, true, true); }
+V torch_feature_dropout(Tracer& tracer, const Arguments& arguments) {
+  return dropout_row(tracer, arguments, true, false);
+}
+V torch_alpha_dropout(Tracer& tracer, const Arguments& arguments) {
+  return dropout_row(tracer, arguments, false, true);
+}
+V torch_feature_alpha_dropout(Tracer& tracer, const Arguments& arguments) {
+  return dropout_row(tracer, arguments, true, true);
+}
 
-/// Attention that drops some of its weights has no kernel of its own on the CPU: torch computes it by operations, and so do we. Any other is one call.
+/// Attention that drops some of its weights has no kernel of its own on the CPU: torch computes it by operations, and
+/// so do we. Any other is one call.
 V torch_f_attention(Tracer& tracer, const Arguments& arguments) {
-  Parameters p(tracer, "scaled_dot_product_attention", arguments, "query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa");
+  Parameters p(tracer, "scaled_dot_product_attention", arguments,
+               "query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa");
   if (p.absent("dropout_p") || p.number("dropout_p", 0) == 0) unsupported("attention that drops nothing");
-  if (p.number("dropout_p", 0) < 0 || p.number("dropout_p", 0) >= 1 || p.flag("enable_gqa", false)) unsupported("attention of this kind");
+  if (p.number("dropout_p", 0) < 0 || p.number("dropout_p", 0) >= 1 || p.flag("enable_gqa", false))
+    unsupported("attention of this kind");
   Array query = torch_tensor(tracer, p.required("query"));
   if (query->storage->device != kHost) unsupported("attention of tensors of " + device_text(query->storage->device));
   for (const char* name : {"query", "key", "value"}) {
     Array part = torch_tensor(tracer, p.required(name));
-    if (part->dtype != query->dtype || (part->dtype != DType::F32 && part->dtype != DType::F64) || part->rank() < 2) unsupported("attention of these tensors");
+    if (part->dtype != query->dtype || (part->dtype != DType::F32 && part->dtype != DType::F64) || part->rank() < 2)
+      unsupported("attention of these tensors");
   }
   PyObject* const function = once([] { return imported("framejit._support.torch", "attention").release(); });
   FJ_CHECK(function, "framejit._support.torch.attention");
-  return tracer.call(tracer.constant(Ref<>::borrow(function)),
-                     {p["query"], p["key"], p["value"], p.absent("attn_mask") ? tracer.none() : p["attn_mask"], p["dropout_p"],
-                      tracer.boolean(p.flag("is_causal", false)), p.absent("scale") ? tracer.none() : p["scale"]});
+  return tracer.call(
+      tracer.constant(Ref<>::borrow(function)),
+      {p["query"], p["key"], p["value"], p.absent("attn_mask") ? tracer.none() : p["attn_mask"], p["dropout_p"],
+       tracer.boolean(p.flag("is_causal", false)), p.absent("scale") ? tracer.none() : p["scale"]});
 }
 
-/// A stack of recurrent layers with dropout between them: layer by layer, where a derivative is wanted. What torch draws has no other.
+/// A stack of recurrent layers with dropout between them: layer by layer, where a derivative is wanted. What torch
+/// draws has no other.
 V torch_recurrent(Tracer& tracer, const Arguments& arguments, const char* name) {
   const std::vector<V>& given = arguments.positional;
-  if (given.size() != 9 || !arguments.keywords.empty() || given[2]->kind != ValueKind::List) unsupported("recurrent layers over packed sequences");
+  if (given.size() != 9 || !arguments.keywords.empty() || given[2]->kind != ValueKind::List)
+    unsupported("recurrent layers over packed sequences");
   if (tracer.device() != kHost) unsupported("recurrent layers on " + device_text(tracer.device()));
   const auto probability = tracer.constant_float(given[5]);
-  if (!probability || *probability <= 0 || *probability >= 1 || !tracer.truth(given[6]) || int_argument(tracer, given[4]) < 2)
+  if (!probability || *probability <= 0 || *probability >= 1 || !tracer.truth(given[6]) ||
+      int_argument(tracer, given[4]) < 2)
     unsupported("recurrent layers that drop nothing");
   const auto derived = [&](const V& argument) {
     const Array array = array_of(argument);
@@ -477,7 +531,8 @@ V torch_recurrent(Tracer& tracer, const Arguments& arguments, const char* name) 
   else
     operands.push_back(given[1]);
   operands.push_back(given[0]);
-  if (std::none_of(operands.begin(), operands.end(), derived)) unsupported("recurrent layers that nothing is derived from");
+  if (std::none_of(operands.begin(), operands.end(), derived))
+    unsupported("recurrent layers that nothing is derived from");
   PyObject* const function = once([] { return imported("framejit._support.torch", "layers").release(); });
   FJ_CHECK(function, "framejit._support.torch.layers");
   std::vector<V> passed{tracer.constant(torch_object(name))};
@@ -491,13 +546,16 @@ V torch_rnn_tanh(Tracer& tracer, const Arguments& arguments) { return torch_recu
 V torch_rnn_relu(Tracer& tracer, const Arguments& arguments) { return torch_recurrent(tracer, arguments, "rnn_relu"); }
 
 V torch_f_embedding(Tracer& tracer, const Arguments& arguments) {
-  Parameters p(tracer, "embedding", arguments, "input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse");
+  Parameters p(tracer, "embedding", arguments,
+               "input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse");
   if (!p.absent("max_norm")) p.refuse("max_norm");  // writes into the weight
   Array index = torch_tensor(tracer, p.required("input")), weight = torch_tensor(tracer, p.required("weight"));
-  if ((index->dtype != DType::I64 && index->dtype != DType::I32) || weight->rank() != 2) refuse("embedding() of these tensors");
+  if ((index->dtype != DType::I64 && index->dtype != DType::I32) || weight->rank() != 2)
+    refuse("embedding() of these tensors");
   require_device_of(index, weight->storage->device);  // also an index of one element
   const std::int64_t padding = p.absent("padding_idx") ? 0 : p.integer("padding_idx", 0);
-  if (!p.absent("padding_idx") && (tracer.decide(weight->shape[0], Py_LE, padding) || tracer.decide(weight->shape[0] + padding, Py_LT, 0)))
+  if (!p.absent("padding_idx") &&
+      (tracer.decide(weight->shape[0], Py_LE, padding) || tracer.decide(weight->shape[0] + padding, Py_LT, 0)))
     p.refuse("padding_idx out of range");
   ValueId wide = cast(tracer, tracer.read(*index), DType::I64);
   // torch takes no negative indices: sent out of range, where the program fails and eager raises.
@@ -527,7 +585,8 @@ V torch_no_override(Tracer& tracer, const Arguments& arguments) {
     if (array_of(argument)) continue;
     if (argument->kind == ValueKind::Tuple || argument->kind == ValueKind::List) {
       for (const V& item : tracer.sequence_items(argument))
-        if (!array_of(item) && !tracer.constant_object(item)) unsupported("an object that may override torch functions");
+        if (!array_of(item) && !tracer.constant_object(item))
+          unsupported("an object that may override torch functions");
       continue;
     }
     if (!tracer.constant_object(argument)) unsupported("an object that may override torch functions");
@@ -552,7 +611,9 @@ V torch_is_complex(Tracer& tracer, const Arguments& arguments) {
   return tracer.boolean(is_complex(torch_tensor(tracer, p.required("input"))->dtype));
 }
 
-V torch_tolist(Tracer& tracer, const Arguments& arguments) { return elements_as_numbers(tracer, arguments, "a tensor's elements become Python numbers"); }
+V torch_tolist(Tracer& tracer, const Arguments& arguments) {
+  return elements_as_numbers(tracer, arguments, "a tensor's elements become Python numbers");
+}
 V torch_unsupported_row(Tracer&, const Arguments&) { unsupported("a torch function that needs the real tensor"); }
 /// What the tensor does anyway, or a leaf of a new one. Else torch has to make a leaf of it, or to refuse.
 V torch_requires_grad(Tracer& tracer, const Arguments& arguments) {

@@ -179,27 +179,35 @@ int device_argument(Tracer& tracer, const V& device, int otherwise) {
   if (!device || tracer.is_none(device)) return otherwise;
   PyObject* object = tracer.constant_object(device);
   // A number is one of CUDA's.
-  Ref<> text = object ? Ref<>::steal(PyLong_Check(object) ? PyUnicode_FromFormat("cuda:%S", object) : PyObject_Str(object)) : Ref<>();
+  Ref<> text = object
+                   ? Ref<>::steal(PyLong_Check(object) ? PyUnicode_FromFormat("cuda:%S", object) : PyObject_Str(object))
+                   : Ref<>();
   const char* bytes = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
   const std::string name = bytes ? bytes : "";
   PyErr_Clear();
   if (name == "cpu" || name == "cpu:0") return kHost;
   if (name == "cuda" && cuda_devices() == 1) return 0;  // else it means the one that is current
-  const bool number = name.size() > 5 && name.size() < 8 && name.rfind("cuda:", 0) == 0 && name.find_first_not_of("0123456789", 5) == std::string::npos;
+  const bool number = name.size() > 5 && name.size() < 8 && name.rfind("cuda:", 0) == 0 &&
+                      name.find_first_not_of("0123456789", 5) == std::string::npos;
   // Of a device that torch does not have no driver is asked: the call is an error.
-  if (number && (name.size() == 6 || name[5] != '0') && std::stoi(name.substr(5)) < cuda_devices()) return std::stoi(name.substr(5));
+  if (number && (name.size() == 6 || name[5] != '0') && std::stoi(name.substr(5)) < cuda_devices())
+    return std::stoi(name.substr(5));
   // A library call would be predicted on tensors of the device `meta`, which says nothing of another one.
-  break_graph(BreakReason::UnsupportedArray, name == "cuda" ? "the device that is current" : "a device of another kind, or that is not there");
+  break_graph(BreakReason::UnsupportedArray,
+              name == "cuda" ? "the device that is current" : "a device of another kind, or that is not there");
 }
 
 void require_device(Tracer& tracer, const V& device, int there) {
   const int wanted = device_argument(tracer, device, there);
-  if (wanted != there) break_graph(BreakReason::SeveralDevices, "a tensor of " + device_text(there) + " is copied to " + device_text(wanted));
+  if (wanted != there)
+    break_graph(BreakReason::SeveralDevices,
+                "a tensor of " + device_text(there) + " is copied to " + device_text(wanted));
 }
 
 void require_device_of(const Array& array, int there) {
   if (const int device = array->storage->device; device != there)
-    break_graph(BreakReason::SeveralDevices, "a tensor of " + device_text(device) + " and one of " + device_text(there));
+    break_graph(BreakReason::SeveralDevices,
+                "a tensor of " + device_text(device) + " and one of " + device_text(there));
 }
 
 void leave_to_autocast() {
@@ -222,7 +230,8 @@ double largest(DType dtype) {
   }
 }
 
-/// `arithmetic`: a number that is too large for the dtype is infinite. Elsewhere torch may refuse it, so that it has to be known.
+/// `arithmetic`: a number that is too large for the dtype is infinite. Elsewhere torch may refuse it, so that it has to
+/// be known.
 ValueId value_of(Tracer& tracer, const TorchOperand& operand, DType dtype, bool arithmetic) {
   if (operand.array) return torch_cast(tracer, tracer.read(*operand.array), dtype);
   if (auto* symbolic = as<SymIntValue>(operand.number)) return size_value(tracer, symbolic->expression, dtype);
@@ -231,14 +240,20 @@ ValueId value_of(Tracer& tracer, const TorchOperand& operand, DType dtype, bool 
       if (dtype == DType::F64 || arithmetic) return torch_cast(tracer, input, dtype);
       const ValueId magnitude = emit(tracer, Op::abs, {input});
       const ValueId fits = emit(tracer, Op::le, {magnitude, constant(tracer, DType::F64, largest(dtype))});
-      return torch_cast(tracer, tracer.checked(input, emit(tracer, Op::bit_or, {fits, emit(tracer, Op::logical_not, {emit(tracer, Op::is_finite, {input})})})), dtype);
+      return torch_cast(
+          tracer,
+          tracer.checked(input, emit(tracer, Op::bit_or,
+                                     {fits, emit(tracer, Op::logical_not, {emit(tracer, Op::is_finite, {input})})})),
+          dtype);
     }
   PyObject* object = tracer.constant_object(operand.number);
-  if (!object && operand.number->kind == ValueKind::Number) unsupported("a number that is computed here, with a tensor of this dtype");
+  if (!object && operand.number->kind == ValueKind::Number)
+    unsupported("a number that is computed here, with a tensor of this dtype");
   FJ_CHECK(object, "a number that is no longer constant");
   if (PyFloat_Check(object)) {
     const double number = PyFloat_AS_DOUBLE(object);
-    if (is_float(dtype) && std::isfinite(number) && std::abs(number) > largest(dtype)) unsupported("a number that does not fit the tensor's dtype");
+    if (is_float(dtype) && std::isfinite(number) && std::abs(number) > largest(dtype))
+      unsupported("a number that does not fit the tensor's dtype");
     return constant(tracer, dtype, is_half(dtype) ? double(float(number)) : number);
   }
   int overflow = 0;
@@ -247,10 +262,12 @@ ValueId value_of(Tracer& tracer, const TorchOperand& operand, DType dtype, bool 
   if (is_integer(dtype) && size_in_bytes(dtype) < 8) {
     const int bits = int(size_in_bytes(dtype)) * 8;
     const std::int64_t low = is_signed_integer(dtype) ? -(std::int64_t(1) << (bits - 1)) : 0;
-    const std::int64_t high = is_signed_integer(dtype) ? (std::int64_t(1) << (bits - 1)) - 1 : (std::int64_t(1) << bits) - 1;
+    const std::int64_t high =
+        is_signed_integer(dtype) ? (std::int64_t(1) << (bits - 1)) - 1 : (std::int64_t(1) << bits) - 1;
     if (number < low || number > high) unsupported("a Python int that does not fit the tensor's dtype");
   }
-  if (dtype == DType::F16 && !arithmetic && std::abs(double(number)) > largest(dtype)) unsupported("a Python int that does not fit the tensor's dtype");
+  if (dtype == DType::F16 && !arithmetic && std::abs(double(number)) > largest(dtype))
+    unsupported("a Python int that does not fit the tensor's dtype");
   return constant(tracer, dtype, number);
 }
 
@@ -259,11 +276,14 @@ ValueId value_of(Tracer& tracer, const TorchOperand& operand, DType dtype, bool 
 double torch_number(Tracer& tracer, const Parameters& p, const char* name, double otherwise) {
   const double number = p.number(name, otherwise);
   const DType dtype = torch_tensor(tracer, p.required("input"))->dtype;
-  if (is_float(dtype) && std::isfinite(number) && std::abs(number) > largest(dtype)) p.refuse("a number that does not fit the tensor's dtype");
+  if (is_float(dtype) && std::isfinite(number) && std::abs(number) > largest(dtype))
+    p.refuse("a number that does not fit the tensor's dtype");
   return number;
 }
 
-ValueId torch_value(Tracer& tracer, const TorchOperand& operand, DType dtype) { return value_of(tracer, operand, dtype, false); }
+ValueId torch_value(Tracer& tracer, const TorchOperand& operand, DType dtype) {
+  return value_of(tracer, operand, dtype, false);
+}
 
 V torch_elementwise(Tracer& tracer, ValueId value, std::span<const TorchOperand> operands) {
   DType common = torch_result_type(TorchOperands(operands.begin(), operands.end()));
@@ -279,7 +299,8 @@ V torch_elementwise(Tracer& tracer, ValueId value, std::span<const TorchOperand>
     if (operand.dtype != common && operands.size() > 1) layout.strides = like_strides(tracer, Library::Torch, layout);
     layouts.push_back(std::move(layout));
   }
-  return tracer.new_array(Library::Torch, value, elementwise_strides(tracer, Library::Torch, shape_of(tracer, value), layouts));
+  return tracer.new_array(Library::Torch, value,
+                          elementwise_strides(tracer, Library::Torch, shape_of(tracer, value), layouts));
 }
 
 V torch_like(Tracer& tracer, const Array& x, ValueId value) {
@@ -312,7 +333,8 @@ void refuse_gradient_into(Tracer& tracer, DType target, const TorchOperand& valu
 V torch_write(Tracer& tracer, const V& target, const V& result) {
   Array array = torch_tensor(tracer, target), from = torch_tensor(tracer, result);
   if (!torch_can_cast(from->dtype, array->dtype)) refuse("the result can't be cast to the dtype of the tensor written");
-  if (!same_shape(tracer, array->shape, from->shape)) refuse("the result does not have the shape of the tensor written");
+  if (!same_shape(tracer, array->shape, from->shape))
+    refuse("the result does not have the shape of the tensor written");
   const ValueId value = tracer.read(*from);
   assign(tracer, *array, torch_cast(tracer, value, array->dtype));
   return target;
@@ -332,7 +354,8 @@ std::optional<std::pair<std::int64_t, std::int64_t>> shown(const Array& array) {
   return std::pair{first, last};
 }
 
-/// The elements of the storage that a tensor shows, in order; nothing where there are too many to look at, or a size or stride is a symbol.
+/// The elements of the storage that a tensor shows, in order; nothing where there are too many to look at, or a size or
+/// stride is a symbol.
 std::vector<std::int64_t> shown_elements(const Array& array) {
   constexpr std::size_t kMost = 1 << 14;
   std::vector<std::int64_t> places{array->offset.value()};
@@ -340,7 +363,8 @@ std::vector<std::int64_t> shown_elements(const Array& array) {
     const std::int64_t size = array->shape[i].value(), count = std::int64_t(places.size());
     if (std::size_t(size) > kMost / places.size()) return {};
     for (std::int64_t row = 1; row < size; ++row)
-      for (std::int64_t j = 0; j < count; ++j) places.push_back(places[std::size_t(j)] + row * array->strides[i].value());
+      for (std::int64_t j = 0; j < count; ++j)
+        places.push_back(places[std::size_t(j)] + row * array->strides[i].value());
   }
   std::sort(places.begin(), places.end());
   return places;
@@ -361,7 +385,8 @@ bool no_common_element(const Array& a, const Array& b) {
 }  // namespace
 
 bool same_memory(const Array& a, const Array& b) {
-  return a->storage == b->storage && a->dtype == b->dtype && a->shape == b->shape && a->strides == b->strides && a->offset == b->offset;
+  return a->storage == b->storage && a->dtype == b->dtype && a->shape == b->shape && a->strides == b->strides &&
+         a->offset == b->offset;
 }
 
 void refuse_overlap(const Array& target, const V& operand) {
@@ -369,7 +394,8 @@ void refuse_overlap(const Array& target, const V& operand) {
   if (!read || read->storage != target->storage) return;
   if (same_memory(read, target)) return;
   auto written = shown(target), used = shown(read);
-  if (!written || !used || (written->first <= used->second && used->first <= written->second && !no_common_element(target, read)))
+  if (!written || !used ||
+      (written->first <= used->second && used->first <= written->second && !no_common_element(target, read)))
     unsupported("an operand that shares memory with the tensor written");
 }
 
@@ -384,7 +410,8 @@ void refuse_operand(Tracer& tracer, const Array& target, const V& operand) {
 V torch_in_place(Tracer& tracer, Handler handler, const Arguments& arguments) {
   if (arguments.positional.empty()) refuse("a method without its tensor");
   if (Array target = array_of(arguments.positional[0])) {
-    for (std::size_t i = 1; i < arguments.positional.size(); ++i) refuse_operand(tracer, target, arguments.positional[i]);
+    for (std::size_t i = 1; i < arguments.positional.size(); ++i)
+      refuse_operand(tracer, target, arguments.positional[i]);
     for (const auto& [name, operand] : arguments.keywords) refuse_operand(tracer, target, operand);
   }
   const std::size_t first = tracer.graph().nodes.size();
@@ -430,12 +457,15 @@ Dims torch_sizes(Tracer& tracer, const Arguments& arguments, std::size_t first, 
     return dims_argument(tracer, arguments.positional[first]);
   if (arguments.positional.size() <= first) refuse("no sizes");
   Dims sizes;
-  for (std::size_t i = first; i < arguments.positional.size(); ++i) sizes.push_back(dim_argument(tracer, arguments.positional[i]));
+  for (std::size_t i = first; i < arguments.positional.size(); ++i)
+    sizes.push_back(dim_argument(tracer, arguments.positional[i]));
   return sizes;
 }
 
-std::vector<std::int64_t> torch_ints(Tracer& tracer, const Arguments& arguments, std::size_t first, std::string_view keyword) {
-  if (arguments.positional.size() > first ? !arguments.keywords.empty() : arguments.keywords.size() != 1 || arguments.keywords[0].first != keyword)
+std::vector<std::int64_t> torch_ints(Tracer& tracer, const Arguments& arguments, std::size_t first,
+                                     std::string_view keyword) {
+  if (arguments.positional.size() > first ? !arguments.keywords.empty()
+                                          : arguments.keywords.size() != 1 || arguments.keywords[0].first != keyword)
     refuse("arguments that torch does not take");
   std::vector<std::int64_t> result;
   for (const SymDim& dim : torch_sizes(tracer, arguments, first, keyword)) result.push_back(concrete(tracer, dim));

@@ -1,7 +1,8 @@
 /// Pointwise rows: arithmetic, comparison, logic, and in-place writes.
 ///
-/// Half types: TensorIterator's kernels compute one operation in f32 and round once, which the graph's own half-precision
-/// operations do; mul, div and floor division take a number as the second operand unrounded (in f32), add, sub and remainder round it first.
+/// Half types: TensorIterator's kernels compute one operation in f32 and round once, which the graph's own
+/// half-precision operations do; mul, div and floor division take a number as the second operand unrounded (in f32),
+/// add, sub and remainder round it first.
 #include <cmath>
 #include <limits>
 
@@ -34,7 +35,8 @@ TorchOperands one(Tracer& tracer, const char* name, const Arguments& arguments) 
 
 bool is_scalar(const TorchOperand& operand) { return !operand.array || operand.array->shape.empty(); }
 
-/// A number, or a tensor without dimensions in the host's memory: torch's kernels for a device take it in f32, not rounded to half.
+/// A number, or a tensor without dimensions in the host's memory: torch's kernels for a device take it in f32, not
+/// rounded to half.
 bool of_host(const TorchOperand& operand) { return !operand.array || operand.array->storage->device == kHost; }
 
 /// True if torch's kernel of a half type takes the second operand as one number in f32, not rounded to half.
@@ -42,7 +44,8 @@ bool keeps_scalar(const TorchOperands& operands, DType dtype) {
   if (!is_half(dtype)) return false;
   const TorchOperand& b = operands[1];
   // An array of one element is such a number too, whatever its rank; which matters where half types round its values.
-  if (b.array && !b.array->shape.empty() && !is_half(b.dtype) && size_in_bytes(b.dtype) > 1) unsupported("a half tensor with a tensor of integers");
+  if (b.array && !b.array->shape.empty() && !is_half(b.dtype) && size_in_bytes(b.dtype) > 1)
+    unsupported("a half tensor with a tensor of integers");
   return is_scalar(b);
 }
 
@@ -58,7 +61,8 @@ void refuse_bool(DType dtype, const char* what) {
 }
 
 bool number_is(Tracer& tracer, const TorchOperand& operand, double& value) {
-  if (operand.array || operand.number->kind == ValueKind::SymInt || tracer.float_input(operand.number).valid()) return false;
+  if (operand.array || operand.number->kind == ValueKind::SymInt || tracer.float_input(operand.number).valid())
+    return false;
   PyObject* object = tracer.constant_object(operand.number);
   value = PyFloat_AsDouble(object);
   if (PyErr_Occurred()) {
@@ -79,7 +83,8 @@ V divide(Tracer& tracer, TorchOperands operands) {
   DType dtype = torch_result_type(operands);
   if (!is_float(dtype)) dtype = torch_default_dtype();
   if (keeps_scalar(operands, dtype)) return by_scalar(tracer, Op::div, operands, dtype);
-  ValueId value = pointwise(tracer, Op::div, {torch_value(tracer, operands[0], dtype), torch_value(tracer, operands[1], dtype)});
+  ValueId value =
+      pointwise(tracer, Op::div, {torch_value(tracer, operands[0], dtype), torch_value(tracer, operands[1], dtype)});
   return torch_elementwise(tracer, value, operands);
 }
 
@@ -101,7 +106,8 @@ ValueId multiply_add(Tracer& tracer, ValueId a, ValueId b, ValueId c) {
 TorchOperand number_operand(Tracer& tracer, const V& value) {
   TorchOperand operand = torch_operand(tracer, value);
   if (!operand.array) return operand;
-  if (!operand.array->shape.empty() || tracer.requires_gradient(*operand.array)) refuse("a tensor where torch takes a number");
+  if (!operand.array->shape.empty() || tracer.requires_gradient(*operand.array))
+    refuse("a tensor where torch takes a number");
   return torch_operand(tracer, tracer.number(*operand.array));
 }
 
@@ -111,7 +117,8 @@ V add_or_subtract(Tracer& tracer, Op op, const TorchOperands& operands, const V&
   if (op == Op::sub && (dtype == DType::Bool || operands[0].dtype == DType::Bool || operands[1].dtype == DType::Bool))
     refuse("subtraction with a bool tensor");
   // Of halves torch's kernel for a device adds in f32.
-  const bool in_f32 = is_half(dtype) && tracer.device() != kHost && (alpha || of_host(operands[0]) || of_host(operands[1]));
+  const bool in_f32 =
+      is_half(dtype) && tracer.device() != kHost && (alpha || of_host(operands[0]) || of_host(operands[1]));
   const auto value_of = [&](const TorchOperand& operand) {
     const ValueId value = torch_value(tracer, operand, in_f32 && of_host(operand) ? DType::F32 : dtype);
     return in_f32 ? cast(tracer, value, DType::F32) : value;
@@ -120,7 +127,8 @@ V add_or_subtract(Tracer& tracer, Op op, const TorchOperands& operands, const V&
   double factor = 1;
   if (alpha) {
     const TorchOperand scale = number_operand(tracer, alpha);
-    if (!torch_can_cast(scale.dtype == DType::F64 ? DType::F32 : scale.dtype, is_float(dtype) ? DType::F32 : dtype) && dtype != DType::Bool)
+    if (!torch_can_cast(scale.dtype == DType::F64 ? DType::F32 : scale.dtype, is_float(dtype) ? DType::F32 : dtype) &&
+        dtype != DType::Bool)
       refuse("alpha of another kind than the tensors");
     if (scale.dtype == DType::Bool && dtype != DType::Bool) refuse("a bool as alpha");
     if (!number_is(tracer, scale, factor)) factor = 0;
@@ -151,7 +159,8 @@ V widened(Tracer& tracer, Op op, const TorchOperands& operands) {
   refuse_bool(dtype, "this operation");
   if (is_half(dtype)) {
     std::vector<ValueId> values;
-    for (const TorchOperand& operand : operands) values.push_back(cast(tracer, torch_value(tracer, operand, dtype), DType::F32));
+    for (const TorchOperand& operand : operands)
+      values.push_back(cast(tracer, torch_value(tracer, operand, dtype), DType::F32));
     return torch_elementwise(tracer, cast(tracer, pointwise(tracer, op, std::move(values)), dtype), operands);
   }
   return torch_pointwise(tracer, op, operands);
@@ -175,7 +184,9 @@ V torch_same_unary(Tracer& tracer, Op op, const Arguments& arguments) {
   if (op == Op::sign && is_float(x[0].dtype)) {
     // torch's sign of NaN is 0.
     ValueId value = tracer.read(*x[0].array);
-    ValueId sign = emit(tracer, Op::where, {emit(tracer, Op::is_nan, {value}), constant_like(tracer, value, 0), emit(tracer, op, {value})});
+    ValueId sign =
+        emit(tracer, Op::where,
+             {emit(tracer, Op::is_nan, {value}), constant_like(tracer, value, 0), emit(tracer, op, {value})});
     return torch_elementwise(tracer, sign, x);
   }
   return torch_pointwise(tracer, op, x);
@@ -204,7 +215,9 @@ V float_test(Tracer& tracer, Op op, bool otherwise, const Arguments& arguments) 
 
 V torch_isnan(Tracer& tracer, const Arguments& arguments) { return float_test(tracer, Op::is_nan, false, arguments); }
 V torch_isinf(Tracer& tracer, const Arguments& arguments) { return float_test(tracer, Op::is_inf, false, arguments); }
-V torch_isfinite(Tracer& tracer, const Arguments& arguments) { return float_test(tracer, Op::is_finite, true, arguments); }
+V torch_isfinite(Tracer& tracer, const Arguments& arguments) {
+  return float_test(tracer, Op::is_finite, true, arguments);
+}
 
 V torch_signbit(Tracer& tracer, const Arguments& arguments) {
   TorchOperands x = one(tracer, "signbit", arguments);
@@ -222,7 +235,8 @@ V torch_bitwise_not(Tracer& tracer, const Arguments& arguments) {
 V torch_reciprocal(Tracer& tracer, const Arguments& arguments) {
   TorchOperands x = one(tracer, "reciprocal", arguments);
   const ValueId value = torch_value(tracer, x[0], float_dtype(x[0].dtype));
-  return torch_elementwise(tracer, composite(tracer, CompositeRule::Reciprocal, {value}, constant_with(tracer, Op::div, 1, value)), x);
+  return torch_elementwise(
+      tracer, composite(tracer, CompositeRule::Reciprocal, {value}, constant_with(tracer, Op::div, 1, value)), x);
 }
 
 V torch_square(Tracer& tracer, const Arguments& arguments) {
@@ -280,12 +294,15 @@ V torch_rsub(Tracer& tracer, const Arguments& arguments) {
 }
 
 V torch_mul(Tracer& tracer, const Arguments& arguments) { return multiply(tracer, two(tracer, "mul", arguments)); }
-V torch_true_divide(Tracer& tracer, const Arguments& arguments) { return divide(tracer, two(tracer, "true_divide", arguments)); }
+V torch_true_divide(Tracer& tracer, const Arguments& arguments) {
+  return divide(tracer, two(tracer, "true_divide", arguments));
+}
 
 namespace {
 V floor_divide_row(Tracer& tracer, const TorchOperands& operands) {
   const DType dtype = torch_result_type(operands);
-  return keeps_scalar(operands, dtype) ? by_scalar(tracer, Op::floor_div, operands, dtype) : widened(tracer, Op::floor_div, operands);
+  return keeps_scalar(operands, dtype) ? by_scalar(tracer, Op::floor_div, operands, dtype)
+                                       : widened(tracer, Op::floor_div, operands);
 }
 }  // namespace
 
@@ -294,10 +311,11 @@ V torch_floor_divide(Tracer& tracer, const Arguments& arguments) {
 }
 
 namespace {
-/// torch's derivative of a quotient that is rounded is zeros that require no gradient, also where the quotient itself is not finite; that of
-/// div() and its rounding, taken one by one, is not.
+/// torch's derivative of a quotient that is rounded is zeros that require no gradient, also where the quotient itself
+/// is not finite; that of div() and its rounding, taken one by one, is not.
 void leave_rounding_by(Tracer& tracer, const TorchOperand& operand, const char* function) {
-  if (operand.array && tracer.requires_gradient(*operand.array)) unsupported(std::string(function) + " by a tensor that requires a gradient");
+  if (operand.array && tracer.requires_gradient(*operand.array))
+    unsupported(std::string(function) + " by a tensor that requires a gradient");
 }
 }  // namespace
 
@@ -314,7 +332,8 @@ V torch_div(Tracer& tracer, const Arguments& arguments) {
   if (!is_float(dtype)) return torch_pointwise(tracer, Op::trunc_div, operands);
   if (is_half(dtype)) unsupported("div() with rounding_mode='trunc' of a half type");
   for (const TorchOperand& operand : operands) leave_rounding_by(tracer, operand, "div() with rounding_mode='trunc'");
-  ValueId quotient = pointwise(tracer, Op::div, {torch_value(tracer, operands[0], dtype), torch_value(tracer, operands[1], dtype)});
+  ValueId quotient =
+      pointwise(tracer, Op::div, {torch_value(tracer, operands[0], dtype), torch_value(tracer, operands[1], dtype)});
   return torch_elementwise(tracer, emit(tracer, Op::trunc, {quotient}), operands);
 }
 
@@ -324,12 +343,15 @@ V torch_remainder(Tracer& tracer, const Arguments& arguments) {
   if (!is_float(dtype)) return widened(tracer, Op::mod, operands);
   leave_rounding_by(tracer, operands[1], "remainder()");
   // A zero keeps the sign of the dividend (NumPy's, which is the graph's mod, takes the divisor's).
-  ValueId a = cast(tracer, torch_value(tracer, operands[0], dtype), inner), b = cast(tracer, torch_value(tracer, operands[1], dtype), inner);
+  ValueId a = cast(tracer, torch_value(tracer, operands[0], dtype), inner),
+          b = cast(tracer, torch_value(tracer, operands[1], dtype), inner);
   ValueId rest = pointwise(tracer, Op::fmod, {a, b});
-  ValueId other_side = pointwise(tracer, Op::ne, {with_constant(tracer, Op::lt, b, 0), with_constant(tracer, Op::lt, rest, 0)});
+  ValueId other_side =
+      pointwise(tracer, Op::ne, {with_constant(tracer, Op::lt, b, 0), with_constant(tracer, Op::lt, rest, 0)});
   ValueId moved = pointwise(tracer, Op::bit_and, {other_side, with_constant(tracer, Op::ne, rest, 0)});
   // rest + -0.0 is rest, and the derivative by a is the cotangent itself, also -0.0.
-  ValueId result = pointwise(tracer, Op::add, {rest, pointwise(tracer, Op::where, {moved, b, constant_like(tracer, b, -0.0)})});
+  ValueId result =
+      pointwise(tracer, Op::add, {rest, pointwise(tracer, Op::where, {moved, b, constant_like(tracer, b, -0.0)})});
   return torch_elementwise(tracer, cast(tracer, result, dtype), operands);
 }
 V torch_fmod(Tracer& tracer, const Arguments& arguments) {
@@ -355,7 +377,8 @@ V torch_pow(Tracer& tracer, const Arguments& arguments) {
   };
   if (operands[1].array || !number_is(tracer, operands[1], number)) {
     if (!is_float(dtype)) unsupported("pow of integers with an exponent tensor");
-    if (operands[1].array && operands[1].array->dtype == DType::Bool && operands[0].array && tracer.requires_gradient(*operands[0].array))
+    if (operands[1].array && operands[1].array->dtype == DType::Bool && operands[0].array &&
+        tracer.requires_gradient(*operands[0].array))
       unsupported("pow with bools as exponents, which torch has no derivative for");
     for (const TorchOperand& operand : operands) leave_f16(operand);
     V result = widened(tracer, Op::pow, operands);
@@ -372,7 +395,8 @@ V torch_pow(Tracer& tracer, const Arguments& arguments) {
   };
   if (number == 0) {
     // Of zeros, which depend on x for autograd.
-    if (tracer.requires_gradient(x)) break_graph(BreakReason::Gradient, "a power of 0, whose derivative is left to torch");
+    if (tracer.requires_gradient(x))
+      break_graph(BreakReason::Gradient, "a power of 0, whose derivative is left to torch");
     return result(constant_like(tracer, x, 1));
   }
   if (number == 1) return result(same_again(tracer, x));
@@ -405,7 +429,8 @@ V torch_float_binary(Tracer& tracer, Op op, const Arguments& arguments) {
     for (const TorchOperand& operand : operands)
       if (operand.array && tracer.requires_gradient(*operand.array))
         break_graph(BreakReason::Gradient, "atan2() in float16, whose derivative is left to torch");
-  ValueId a = cast(tracer, torch_value(tracer, operands[0], dtype), inner), b = cast(tracer, torch_value(tracer, operands[1], dtype), inner);
+  ValueId a = cast(tracer, torch_value(tracer, operands[0], dtype), inner),
+          b = cast(tracer, torch_value(tracer, operands[1], dtype), inner);
   return torch_elementwise(tracer, cast(tracer, pointwise(tracer, op, {a, b}), dtype), operands);
 }
 
@@ -454,10 +479,12 @@ V torch_extremum(Tracer& tracer, Op op, const Arguments& arguments) {
 
 namespace {
 
-/// Of functions whose numbers are arguments of the kernel; those of others are tensors of no axes, which count where the result is laid out.
+/// Of functions whose numbers are arguments of the kernel; those of others are tensors of no axes, which count where
+/// the result is laid out.
 TorchOperands tensors_among(const TorchOperands& operands) {
   TorchOperands tensors;
-  std::copy_if(operands.begin(), operands.end(), std::back_inserter(tensors), [](const TorchOperand& operand) { return bool(operand.array); });
+  std::copy_if(operands.begin(), operands.end(), std::back_inserter(tensors),
+               [](const TorchOperand& operand) { return bool(operand.array); });
   return tensors;
 }
 
@@ -468,7 +495,8 @@ V clamp_row(Tracer& tracer, const TorchOperand& x, const V& low, const V& high) 
   TorchOperands operands{x};
   if (low) operands.push_back(torch_operand(tracer, low));
   if (high) operands.push_back(torch_operand(tracer, high));
-  if (low && high && bool(operands[1].array) != bool(operands[2].array)) unsupported("clamp() between a tensor and a number");
+  if (low && high && bool(operands[1].array) != bool(operands[2].array))
+    unsupported("clamp() between a tensor and a number");
   const DType dtype = torch_result_type(operands);
   refuse_bool(dtype, "clamp");
   ValueId value = torch_value(tracer, x, dtype);
@@ -492,7 +520,8 @@ V clamp_row(Tracer& tracer, const TorchOperand& x, const V& low, const V& high) 
   if (low) bound(Op::lt);
   if (high) bound(Op::gt);
   if (!numbers && tracer.requires_gradient(value)) break_graph(BreakReason::Gradient, "clamp() between tensors");
-  if (numbers && is_float(dtype)) composite(tracer, CompositeRule::Clamp, {before}, value, {{"low", least}, {"high", most}, {"open", false}});
+  if (numbers && is_float(dtype))
+    composite(tracer, CompositeRule::Clamp, {before}, value, {{"low", least}, {"high", most}, {"open", false}});
   return torch_elementwise(tracer, value, tensors_among(operands));
 }
 
@@ -506,7 +535,8 @@ V given(Tracer& tracer, const Parameters& p, const char* name) {
 V torch_clamp(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "clamp", arguments, "input, min, max, *, out");
   p.unsupported("out");
-  return clamp_row(tracer, torch_operand(tracer, p.required("input")), given(tracer, p, "min"), given(tracer, p, "max"));
+  return clamp_row(tracer, torch_operand(tracer, p.required("input")), given(tracer, p, "min"),
+                   given(tracer, p, "max"));
 }
 
 V torch_clamp_min(Tracer& tracer, const Arguments& arguments) {
@@ -524,10 +554,12 @@ V torch_clamp_max(Tracer& tracer, const Arguments& arguments) {
 namespace {
 
 V select(Tracer& tracer, const TorchOperand& condition, const TorchOperand& a, const TorchOperand& b) {
-  if (!condition.array || condition.dtype != DType::Bool) unsupported("where() on a condition that is not a bool tensor");
+  if (!condition.array || condition.dtype != DType::Bool)
+    unsupported("where() on a condition that is not a bool tensor");
   const TorchOperand operands[] = {a, b};
   const DType dtype = torch_result_type(operands);
-  ValueId value = pointwise(tracer, Op::where, {tracer.read(*condition.array), torch_value(tracer, a, dtype), torch_value(tracer, b, dtype)});
+  ValueId value = pointwise(
+      tracer, Op::where, {tracer.read(*condition.array), torch_value(tracer, a, dtype), torch_value(tracer, b, dtype)});
   TorchOperand mask = condition;
   mask.dtype = dtype;  // it is not promoted
   return torch_elementwise(tracer, value, {mask, a, b});
@@ -538,7 +570,8 @@ V select(Tracer& tracer, const TorchOperand& condition, const TorchOperand& a, c
 V torch_where(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "where", arguments, "condition, input, other, *, out");
   p.unsupported("out");
-  if (!p["input"] && !p["other"]) return torch_nonzero(tracer, {arguments.positional, {{"as_tuple", tracer.boolean(true)}}});
+  if (!p["input"] && !p["other"])
+    return torch_nonzero(tracer, {arguments.positional, {{"as_tuple", tracer.boolean(true)}}});
   return select(tracer, torch_operand(tracer, p.required("condition")), torch_operand(tracer, p.required("input")),
                 torch_operand(tracer, p.required("other")));
 }
@@ -557,7 +590,8 @@ V torch_masked_fill(Tracer& tracer, const Arguments& arguments) {
   if (value.array && !value.array->shape.empty()) refuse("masked_fill() with a value that is not a scalar");
   refuse_gradient_into(tracer, x.dtype, value);
   if (!torch_can_cast(value.dtype, x.dtype)) unsupported("masked_fill() with a value of another kind");
-  ValueId result = pointwise(tracer, Op::where, {tracer.read(*mask.array), torch_value(tracer, value, x.dtype), tracer.read(*x.array)});
+  ValueId result = pointwise(tracer, Op::where,
+                             {tracer.read(*mask.array), torch_value(tracer, value, x.dtype), tracer.read(*x.array)});
   return torch_fresh(tracer, result);
 }
 
@@ -566,17 +600,21 @@ V torch_lerp(Tracer& tracer, const Arguments& arguments) {
   p.unsupported("out");
   TorchOperands operands{torch_operand(tracer, p.required("input")), torch_operand(tracer, p.required("end"))};
   TorchOperand weight = torch_operand(tracer, p.required("weight"));
-  if (!operands[0].array || !operands[1].array || operands[0].dtype != operands[1].dtype || !is_float(operands[0].dtype))
+  if (!operands[0].array || !operands[1].array || operands[0].dtype != operands[1].dtype ||
+      !is_float(operands[0].dtype))
     refuse("lerp() of tensors of different dtypes");
   if (weight.array && weight.dtype != operands[0].dtype) refuse("lerp() with a weight of another dtype");
   const DType dtype = operands[0].dtype, inner = compute_dtype(dtype);
-  ValueId a = torch_value(tracer, operands[0], inner), b = torch_value(tracer, operands[1], inner), w = torch_value(tracer, weight, inner);
+  ValueId a = torch_value(tracer, operands[0], inner), b = torch_value(tracer, operands[1], inner),
+          w = torch_value(tracer, weight, inner);
   ValueId span = pointwise(tracer, Op::sub, {b, a});
   // From the nearer end, so that weight 1 gives `end` exactly.
   ValueId half = constant(tracer, inner, 0.5), unit = constant(tracer, inner, 1.0);
   ValueId near = multiply_add(tracer, w, span, a);
-  ValueId far = is_half(dtype) ? pointwise(tracer, Op::sub, {b, pointwise(tracer, Op::mul, {span, pointwise(tracer, Op::sub, {unit, w})})})
-                               : multiply_add(tracer, pointwise(tracer, Op::sub, {w, unit}), span, b);
+  ValueId far =
+      is_half(dtype)
+          ? pointwise(tracer, Op::sub, {b, pointwise(tracer, Op::mul, {span, pointwise(tracer, Op::sub, {unit, w})})})
+          : multiply_add(tracer, pointwise(tracer, Op::sub, {w, unit}), span, b);
   ValueId is_near = pointwise(tracer, Op::lt, {emit(tracer, Op::abs, {w}), half});
   ValueId result = cast(tracer, pointwise(tracer, Op::where, {is_near, near, far}), dtype);
   if (weight.array) operands.push_back(weight);
@@ -595,20 +633,26 @@ V add_product(Tracer& tracer, const char* function, Op op, const Arguments& argu
   }
   const DType dtype = torch_result_type(operands), inner = compute_dtype(dtype);
   if (!is_float(dtype)) unsupported(std::string(function) + "() of integers");
-  ValueId x = cast(tracer, torch_value(tracer, operands[0], dtype), inner), a = cast(tracer, torch_value(tracer, operands[1], dtype), inner),
+  ValueId x = cast(tracer, torch_value(tracer, operands[0], dtype), inner),
+          a = cast(tracer, torch_value(tracer, operands[1], dtype), inner),
           b = cast(tracer, torch_value(tracer, operands[2], dtype), inner);
   double factor = 1;
   const TorchOperand scale = p["value"] ? number_operand(tracer, p["value"]) : TorchOperand();
   if (p["value"] && !number_is(tracer, scale, factor)) factor = 0;
   if (factor != 1) a = pointwise(tracer, Op::mul, {a, torch_value(tracer, scale, inner)});
-  ValueId result = op == Op::mul && !is_half(dtype) ? multiply_add(tracer, a, b, x) : pointwise(tracer, Op::add, {x, pointwise(tracer, op, {a, b})});
+  ValueId result = op == Op::mul && !is_half(dtype) ? multiply_add(tracer, a, b, x)
+                                                    : pointwise(tracer, Op::add, {x, pointwise(tracer, op, {a, b})});
   return torch_elementwise(tracer, cast(tracer, result, dtype), operands);
 }
 
 }  // namespace
 
-V torch_addcmul(Tracer& tracer, const Arguments& arguments) { return add_product(tracer, "addcmul", Op::mul, arguments); }
-V torch_addcdiv(Tracer& tracer, const Arguments& arguments) { return add_product(tracer, "addcdiv", Op::div, arguments); }
+V torch_addcmul(Tracer& tracer, const Arguments& arguments) {
+  return add_product(tracer, "addcmul", Op::mul, arguments);
+}
+V torch_addcdiv(Tracer& tracer, const Arguments& arguments) {
+  return add_product(tracer, "addcdiv", Op::div, arguments);
+}
 
 // ---- writes
 
@@ -628,7 +672,8 @@ V torch_fill_(Tracer& tracer, const Arguments& arguments) {
   TorchOperand value = torch_operand(tracer, p.required("value"));
   if (value.array && !value.array->shape.empty()) refuse("fill_() with a value that is not a scalar");
   refuse_gradient_into(tracer, target->dtype, value);
-  if (!value.array && value.dtype == DType::F64 && !is_float(target->dtype)) unsupported("fill_() of integers with a float");
+  if (!value.array && value.dtype == DType::F64 && !is_float(target->dtype))
+    unsupported("fill_() of integers with a float");
   tracer.write(*target, broadcast_to(tracer, torch_value(tracer, value, target->dtype), target->shape));
   return p["input"];
 }

@@ -1,7 +1,8 @@
 /// Questions about the state of torch and of the process: modes, tracers, defaults.
 ///
-/// Asked while tracing, and answered as constants: a guard on torch's modes holds as long as the answers do. The tracer counts as
-/// a compiler, as torch's own does: public model code asks `torch.compiler.is_compiling()` to keep away from values.
+/// Asked while tracing, and answered as constants: a guard on torch's modes holds as long as the answers do. The tracer
+/// counts as a compiler, as torch's own does: public model code asks `torch.compiler.is_compiling()` to keep away from
+/// values.
 #include "arrays/torch_modes.h"
 #include "tracer/frontends/torch/torch.h"
 
@@ -39,12 +40,18 @@ V torch_is_autocast_enabled(Tracer& tracer, const Arguments& arguments) {
   return answer(tracer, "is_autocast_enabled", arguments);
 }
 
-V torch_is_autocast_cpu_enabled(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "is_autocast_cpu_enabled", arguments); }
-V torch_get_default_dtype(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "get_default_dtype", arguments); }
-V torch_get_deterministic(Tracer& tracer, const Arguments& arguments) { return answer(tracer, "_C._get_deterministic_algorithms", arguments); }
+V torch_is_autocast_cpu_enabled(Tracer& tracer, const Arguments& arguments) {
+  return answer(tracer, "is_autocast_cpu_enabled", arguments);
+}
+V torch_get_default_dtype(Tracer& tracer, const Arguments& arguments) {
+  return answer(tracer, "get_default_dtype", arguments);
+}
+V torch_get_deterministic(Tracer& tracer, const Arguments& arguments) {
+  return answer(tracer, "_C._get_deterministic_algorithms", arguments);
+}
 
-/// torch's optimisers compute other numbers for a compiler (step counts as f32 tensors). Here they do what they do without one, but
-/// for the look at accelerators before a step.
+/// torch's optimisers compute other numbers for a compiler (step counts as f32 tensors). Here they do what they do
+/// without one, but for the look at accelerators before a step.
 V torch_is_compiling(Tracer& tracer, const Arguments&) {
   const bool optimiser = tracer.location().file.find("/torch/optim/") != std::string::npos;
   if (!optimiser) tracer.note_asked_compiling();

@@ -10,7 +10,8 @@ namespace {
 /// dim argument: absent, an int, or a sequence; 0-d tensors take 0 and -1; an empty sequence means all axes.
 Axes reduced_axes(Tracer& tracer, const V& dim, int rank) {
   if (!dim || tracer.is_none(dim)) return all_axes(rank);
-  if (PyObject* object = is_sequence(dim) ? nullptr : tracer.constant_object(dim); object && PyBool_Check(object)) refuse("a dim that is a bool");
+  if (PyObject* object = is_sequence(dim) ? nullptr : tracer.constant_object(dim); object && PyBool_Check(object))
+    refuse("a dim that is a bool");
   Axes axes = rank == 0 ? (axes_argument(tracer, dim, 1), Axes{}) : axes_argument(tracer, dim, rank);
   const bool empty_sequence = (dim->kind == ValueKind::Tuple && as<TupleValue>(dim)->items.empty()) ||
                               (dim->kind == ValueKind::List && as<ListValue>(dim)->items.empty());
@@ -26,7 +27,8 @@ Axes named_axes(Tracer& tracer, const Parameters& p, int rank) {
 
 /// "Autograd not support dtype: Long"
 void refuse_integers_of_gradients(Tracer& tracer, const ArrayValue& x, DType result) {
-  if (!is_float(result) && !is_complex(result) && tracer.requires_gradient(x)) refuse("a sum or product of integers of a tensor that requires a gradient");
+  if (!is_float(result) && !is_complex(result) && tracer.requires_gradient(x))
+    refuse("a sum or product of integers of a tensor that requires a gradient");
 }
 
 struct Reduction {
@@ -47,7 +49,8 @@ Reduction reduction(Tracer& tracer, const Parameters& p) {
   return r;
 }
 
-/// What is added up of `value`. A sum begins with 0.0, which shows where it has no other element: the sum of a 0-d -0.0 is 0.0.
+/// What is added up of `value`. A sum begins with 0.0, which shows where it has no other element: the sum of a 0-d -0.0
+/// is 0.0.
 ValueId summands(Tracer& tracer, const Reduction& r, ValueId value) {
   value = cast(tracer, value, r.dtype);
   return r.x->rank() == 0 && is_float(r.dtype) ? with_constant(tracer, Op::add, value, 0) : value;
@@ -69,7 +72,8 @@ V amax_row(Tracer& tracer, const char* name, Op op, const Arguments& arguments) 
   Parameters p(tracer, name, arguments, "input, dim, keepdim, *, out");
   p.unsupported("out");
   Array x = torch_tensor(tracer, p.required("input"));
-  return torch_fresh(tracer, extremum(tracer, op, x, reduced_axes(tracer, p["dim"], x->rank()), p.flag("keepdim", false)));
+  return torch_fresh(tracer,
+                     extremum(tracer, op, x, reduced_axes(tracer, p["dim"], x->rank()), p.flag("keepdim", false)));
 }
 
 V arg_extremum(Tracer& tracer, Op op, const Array& x, std::optional<std::int64_t> dim, bool keepdim) {
@@ -111,8 +115,8 @@ V max_row(Tracer& tracer, const char* name, Op op, Op arg_op, Op pair_op, const 
   V position = arg_extremum(tracer, arg_op, x, dim, keepdim);
   ValueId value = extremum(tracer, op, x, axes, false);
   if (!axes.empty() && is_float(x->dtype)) {
-    // One element of equal ones has the derivative: the one whose position is returned. It is that of the extremum without its dimension, which may be
-    // what is saved for another derivative.
+    // One element of equal ones has the derivative: the one whose position is returned. It is that of the extremum
+    // without its dimension, which may be what is saved for another derivative.
     Dims dropped = x->shape;
     dropped.erase(dropped.begin() + dim);
     value = composite(tracer, CompositeRule::Picked, {tracer.read(*x)}, value, {{"axis", dim}},
@@ -151,11 +155,13 @@ V spread(Tracer& tracer, const char* name, bool root, const Arguments& arguments
   SymDim count = 1;
   for (std::int64_t axis : axes) count = count * x->shape[axis];
   // It counts elements, of which an empty tensor has none whatever the axes.
-  if (tracer.decide(product(x->shape), Py_EQ, 0) || tracer.decide(count, Py_LE, std::int64_t(std::ceil(correction)))) unsupported(std::string(name) + "() of too few elements");
+  if (tracer.decide(product(x->shape), Py_EQ, 0) || tracer.decide(count, Py_LE, std::int64_t(std::ceil(correction))))
+    unsupported(std::string(name) + "() of too few elements");
   ValueId value = in_compute_dtype(tracer, tracer.read(*x), [&](ValueId wide) {
     ValueId result = variance(tracer, wide, axes, correction, p.flag("keepdim", false));
     if (!root) return result;
-    return composite(tracer, CompositeRule::Deviation, {wide}, emit(tracer, Op::sqrt, {result}), {{"axes", axes}, {"correction", correction}});
+    return composite(tracer, CompositeRule::Deviation, {wide}, emit(tracer, Op::sqrt, {result}),
+                     {{"axes", axes}, {"correction", correction}});
   });
   return torch_fresh(tracer, value);
 }
@@ -166,9 +172,13 @@ ValueId vector_norm(Tracer& tracer, ValueId input, double order, const Axes& axe
     if (order == 2) {
       // Of one element eager takes the absolute value, whose square may overflow or vanish.
       const Dims shape = shape_of(tracer, x);
-      const bool single = std::all_of(axes.begin(), axes.end(), [&](std::int64_t axis) { return tracer.decide(shape[std::size_t(axis)], Py_EQ, 1); });
-      const ValueId norm = single ? reduce(tracer, Op::reduce_sum, size, axes, keepdim)
-                                  : emit(tracer, Op::sqrt, {reduce(tracer, Op::reduce_sum, emit(tracer, Op::mul, {x, x}), axes, keepdim)});
+      const bool single = std::all_of(axes.begin(), axes.end(), [&](std::int64_t axis) {
+        return tracer.decide(shape[std::size_t(axis)], Py_EQ, 1);
+      });
+      const ValueId norm =
+          single
+              ? reduce(tracer, Op::reduce_sum, size, axes, keepdim)
+              : emit(tracer, Op::sqrt, {reduce(tracer, Op::reduce_sum, emit(tracer, Op::mul, {x, x}), axes, keepdim)});
       return composite(tracer, CompositeRule::Norm, {x}, norm, {{"axes", axes}});
     }
     if (order == 1) return reduce(tracer, Op::reduce_sum, size, axes, keepdim);
@@ -239,7 +249,8 @@ V torch_nansum(Tracer& tracer, const Arguments& arguments) {
   p.unsupported("out");
   Reduction r = reduction(tracer, p);
   ValueId value = tracer.read(*r.x);
-  if (is_float(r.x->dtype)) value = emit(tracer, Op::where, {emit(tracer, Op::is_nan, {value}), constant_like(tracer, value, 0), value});
+  if (is_float(r.x->dtype))
+    value = emit(tracer, Op::where, {emit(tracer, Op::is_nan, {value}), constant_like(tracer, value, 0), value});
   return torch_fresh(tracer, sum(tracer, summands(tracer, r, value), r.axes, r.keepdim));
 }
 
@@ -303,7 +314,8 @@ V torch_norm(Tracer& tracer, const Arguments& arguments) {
   Array x = torch_tensor(tracer, p.required("input"));
   if (!is_float(x->dtype)) refuse("norm() of integers");
   const Axes axes = reduced_axes(tracer, p["dim"], x->rank());
-  return torch_fresh(tracer, vector_norm(tracer, tracer.read(*x), norm_order(tracer, p, "p"), axes, p.flag("keepdim", false)));
+  return torch_fresh(tracer,
+                     vector_norm(tracer, tracer.read(*x), norm_order(tracer, p, "p"), axes, p.flag("keepdim", false)));
 }
 
 V torch_vector_norm(Tracer& tracer, const Arguments& arguments) {
@@ -312,7 +324,8 @@ V torch_vector_norm(Tracer& tracer, const Arguments& arguments) {
   Array x = torch_tensor(tracer, p.required("x"));
   if (!is_float(x->dtype)) refuse("vector_norm() of integers");
   const Axes axes = reduced_axes(tracer, p["dim"], x->rank());
-  return torch_fresh(tracer, vector_norm(tracer, tracer.read(*x), norm_order(tracer, p, "ord"), axes, p.flag("keepdim", false)));
+  return torch_fresh(
+      tracer, vector_norm(tracer, tracer.read(*x), norm_order(tracer, p, "ord"), axes, p.flag("keepdim", false)));
 }
 
 V torch_normalize(Tracer& tracer, const Arguments& arguments) {
@@ -326,8 +339,9 @@ V torch_normalize(Tracer& tracer, const Arguments& arguments) {
   // Three operations of eager, each rounded: norm, clamp_min, division.
   ValueId size = vector_norm(tracer, value, norm_order(tracer, p, "p"), axes, true);
   const double epsilon = p.number("eps", 1e-12);
-  ValueId denominator = composite(tracer, CompositeRule::Clamp, {size}, with_constant(tracer, Op::maximum, size, epsilon),
-                                  {{"low", epsilon}, {"high", HUGE_VAL}, {"open", false}});
+  ValueId denominator =
+      composite(tracer, CompositeRule::Clamp, {size}, with_constant(tracer, Op::maximum, size, epsilon),
+                {{"low", epsilon}, {"high", HUGE_VAL}, {"open", false}});
   return torch_beside_statistics(tracer, x, axes, pointwise(tracer, Op::div, {value, denominator}));
 }
 

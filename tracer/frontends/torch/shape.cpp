@@ -36,7 +36,9 @@ V in_suggested_format(Tracer& tracer, ValueId value, bool last) {
   return tracer.new_array(Library::Torch, value, last ? channels_last(shape) : row_major(shape));
 }
 
-bool suggests_channels_last(Tracer& tracer, const Array& x) { return suggests_channels_last(tracer, x->shape, x->strides); }
+bool suggests_channels_last(Tracer& tracer, const Array& x) {
+  return suggests_channels_last(tracer, x->shape, x->strides);
+}
 
 bool is_preserve_or_absent(Tracer& tracer, const V& format) {
   if (!format || tracer.is_none(format)) return true;
@@ -52,7 +54,8 @@ bool is_contiguous_format(Tracer& tracer, const V& format) {
 }
 
 Array converted(Tracer& tracer, const Array& x, DType dtype) {
-  return tracer.new_array(Library::Torch, torch_cast(tracer, tracer.read(*x), dtype), like_strides(tracer, Library::Torch, {x->shape, x->strides}));
+  return tracer.new_array(Library::Torch, torch_cast(tracer, tracer.read(*x), dtype),
+                          like_strides(tracer, Library::Torch, {x->shape, x->strides}));
 }
 
 V to_dtype(Tracer& tracer, const V& value, std::optional<DType> dtype, bool copy) {
@@ -116,9 +119,11 @@ V torch_in_format_of(Tracer& tracer, const Array& x, ValueId value) {
 V torch_view(Tracer& tracer, const Arguments& arguments) {
   Array x = self(tracer, arguments);
   if (arguments.positional.size() == 2 && arguments.keywords.empty()) {
-    PyObject* object = arguments.positional[1]->kind == ValueKind::Object ? tracer.constant_object(arguments.positional[1]) : nullptr;
+    PyObject* object =
+        arguments.positional[1]->kind == ValueKind::Object ? tracer.constant_object(arguments.positional[1]) : nullptr;
     const auto dtype = object ? dtype_from_object(object) : std::nullopt;
-    if (dtype && *dtype == x->dtype) break_graph(BreakReason::UnsupportedObject, "view() as the same dtype, which shares memory but is no view");
+    if (dtype && *dtype == x->dtype)
+      break_graph(BreakReason::UnsupportedObject, "view() as the same dtype, which shares memory but is no view");
     if (dtype) unsupported("view() as another dtype");
   }
   return viewed(tracer, x, torch_sizes(tracer, arguments, 1, "size"));
@@ -137,7 +142,8 @@ V torch_reshape(Tracer& tracer, const Arguments& arguments) {
 V torch_ravel(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "ravel", arguments, "input");
   const Array x = torch_tensor(tracer, p.required("input"));
-  return viewed(tracer, is_contiguous(tracer, x->shape, x->strides) ? x : copy_contiguous(tracer, x), {product(x->shape)});
+  return viewed(tracer, is_contiguous(tracer, x->shape, x->strides) ? x : copy_contiguous(tracer, x),
+                {product(x->shape)});
 }
 
 V torch_reshape_as(Tracer& tracer, const Arguments& arguments) {
@@ -148,7 +154,8 @@ V torch_reshape_as(Tracer& tracer, const Arguments& arguments) {
 V torch_flatten(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "flatten", arguments, "input, start_dim, end_dim");
   Array x = torch_tensor(tracer, p.required("input"));
-  const std::int64_t start = torch_dim(p.integer("start_dim", 0), x->rank()), end = torch_dim(p.integer("end_dim", -1), x->rank());
+  const std::int64_t start = torch_dim(p.integer("start_dim", 0), x->rank()),
+                     end = torch_dim(p.integer("end_dim", -1), x->rank());
   if (x->rank() == 0) return reshaped(tracer, x, {SymDim(1)});
   if (start > end) refuse("flatten() whose start_dim comes after its end_dim");
   if (start == end) return p["input"];
@@ -172,7 +179,8 @@ V torch_unflatten(Tracer& tracer, const Arguments& arguments) {
 V torch_transpose(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "transpose", arguments, "input, dim0, dim1");
   Array x = torch_tensor(tracer, p.required("input"));
-  return permuted(tracer, x, torch_dim(tracer, p.required("dim0"), x->rank()), torch_dim(tracer, p.required("dim1"), x->rank()));
+  return permuted(tracer, x, torch_dim(tracer, p.required("dim0"), x->rank()),
+                  torch_dim(tracer, p.required("dim1"), x->rank()));
 }
 
 V torch_t(Tracer& tracer, const Arguments& arguments) {
@@ -200,7 +208,8 @@ V torch_movedim(Tracer& tracer, const Arguments& arguments) {
   Array x = torch_tensor(tracer, p.required("input"));
   auto axes = [&](const char* name) {
     Axes result;
-    for (const SymDim& dim : dims_argument(tracer, p.required(name))) result.push_back(normalise_axis(concrete(tracer, dim), x->rank()));
+    for (const SymDim& dim : dims_argument(tracer, p.required(name)))
+      result.push_back(normalise_axis(concrete(tracer, dim), x->rank()));
     return result;
   };
   const Axes source = axes("source"), destination = axes("destination");
@@ -224,7 +233,8 @@ V torch_squeeze(Tracer& tracer, const Arguments& arguments) {
   Array x = torch_tensor(tracer, p.required("input"));
   Axes candidates;
   if (p["dim"])
-    for (const SymDim& dim : dims_argument(tracer, p["dim"])) candidates.push_back(torch_dim(concrete(tracer, dim), x->rank()));
+    for (const SymDim& dim : dims_argument(tracer, p["dim"]))
+      candidates.push_back(torch_dim(concrete(tracer, dim), x->rank()));
   else
     candidates = all_axes(x->rank());
   Axes axes;
@@ -260,7 +270,8 @@ V torch_narrow(Tracer& tracer, const Arguments& arguments) {
   if (array_of(p.required("start"))) break_graph(BreakReason::ScalarFromArray, "narrow() from a start in a tensor");
   SymDim start = dim_argument(tracer, p.required("start")), length = dim_argument(tracer, p.required("length"));
   if (tracer.decide(start, Py_LT, 0)) start = start + x->shape[dim];
-  if (tracer.decide(length, Py_LT, 0) || tracer.decide(start, Py_LT, 0) || tracer.decide(start + length, Py_GT, x->shape[dim]))
+  if (tracer.decide(length, Py_LT, 0) || tracer.decide(start, Py_LT, 0) ||
+      tracer.decide(start + length, Py_GT, x->shape[dim]))
     refuse("narrow() out of range");
   return view_slice(tracer, x, dim, start, length, 1);
 }
@@ -309,14 +320,16 @@ V torch_split(Tracer& tracer, const Arguments& arguments) {
     if (tracer.decide(size, Py_LT, 0)) refuse("split() into a negative size");
     total = total + size;
   }
-  if (!(total == x->shape[dim]) && !tracer.decide(total, Py_EQ, x->shape[dim])) refuse("split() sizes that do not add up");
+  if (!(total == x->shape[dim]) && !tracer.decide(total, Py_EQ, x->shape[dim]))
+    refuse("split() sizes that do not add up");
   return pieces(tracer, x, dim, sizes);
 }
 
 V torch_chunk(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "chunk", arguments, "input, chunks, dim");
   Array x = torch_tensor(tracer, p.required("input"));
-  const std::int64_t chunks = int_argument(tracer, p.required("chunks")), dim = normalise_axis(p.integer("dim", 0), x->rank());
+  const std::int64_t chunks = int_argument(tracer, p.required("chunks")),
+                     dim = normalise_axis(p.integer("dim", 0), x->rank());
   if (chunks <= 0) refuse("chunk() into no pieces");
   if (auto exact = x->shape[dim].divide_exactly(SymDim(chunks)); exact && !x->shape[dim].is_constant())
     return pieces(tracer, x, dim, Dims(std::size_t(chunks), *exact));
@@ -338,7 +351,8 @@ V torch_unbind(Tracer& tracer, const Arguments& arguments) {
 V torch_detach(Tracer& tracer, const Arguments& arguments) {
   Array view = view_alias(tracer, self(tracer, arguments));
   view->requires_grad = false;
-  view->detached = std::make_shared<DetachedTensor>(DetachedTensor{view.get(), view->shape, view->strides, view->offset});
+  view->detached =
+      std::make_shared<DetachedTensor>(DetachedTensor{view.get(), view->shape, view->strides, view->offset});
   view->stops_gradient = true;
   return view;
 }
@@ -402,7 +416,8 @@ V torch_to(Tracer& tracer, const Arguments& arguments) {
 
 V torch_type_as(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "type_as", arguments, "input, other");
-  require_device_of(torch_tensor(tracer, p.required("other")), torch_tensor(tracer, p.required("input"))->storage->device);
+  require_device_of(torch_tensor(tracer, p.required("other")),
+                    torch_tensor(tracer, p.required("input"))->storage->device);
   return to_dtype(tracer, p.required("input"), torch_tensor(tracer, p.required("other"))->dtype, false);
 }
 
@@ -415,7 +430,8 @@ V torch_type_method(Tracer& tracer, const Arguments& arguments) {
 V torch_cpu(Tracer& tracer, const Arguments& arguments) {
   self(tracer, arguments);
   if (const int here = torch_tensor(tracer, arguments.positional[0])->storage->device; here != kHost)
-    break_graph(BreakReason::SeveralDevices, "a tensor of " + device_text(here) + " is copied to cpu, for which Python waits");
+    break_graph(BreakReason::SeveralDevices,
+                "a tensor of " + device_text(here) + " is copied to cpu, for which Python waits");
   return arguments.positional[0];
 }
 V torch_cuda(Tracer& tracer, const Arguments& arguments) {
@@ -426,13 +442,21 @@ V torch_cuda(Tracer& tracer, const Arguments& arguments) {
   require_device(tracer, p.absent("device") ? tracer.string("cuda") : p["device"], here);
   return p["input"];
 }
-V torch_to_float(Tracer& tracer, const Arguments& arguments) { return to_fixed<DType::F32>(tracer, "float", arguments); }
-V torch_to_double(Tracer& tracer, const Arguments& arguments) { return to_fixed<DType::F64>(tracer, "double", arguments); }
+V torch_to_float(Tracer& tracer, const Arguments& arguments) {
+  return to_fixed<DType::F32>(tracer, "float", arguments);
+}
+V torch_to_double(Tracer& tracer, const Arguments& arguments) {
+  return to_fixed<DType::F64>(tracer, "double", arguments);
+}
 V torch_to_half(Tracer& tracer, const Arguments& arguments) { return to_fixed<DType::F16>(tracer, "half", arguments); }
-V torch_to_bfloat16(Tracer& tracer, const Arguments& arguments) { return to_fixed<DType::BF16>(tracer, "bfloat16", arguments); }
+V torch_to_bfloat16(Tracer& tracer, const Arguments& arguments) {
+  return to_fixed<DType::BF16>(tracer, "bfloat16", arguments);
+}
 V torch_to_int(Tracer& tracer, const Arguments& arguments) { return to_fixed<DType::I32>(tracer, "int", arguments); }
 V torch_to_long(Tracer& tracer, const Arguments& arguments) { return to_fixed<DType::I64>(tracer, "long", arguments); }
-V torch_to_short(Tracer& tracer, const Arguments& arguments) { return to_fixed<DType::I16>(tracer, "short", arguments); }
+V torch_to_short(Tracer& tracer, const Arguments& arguments) {
+  return to_fixed<DType::I16>(tracer, "short", arguments);
+}
 V torch_to_char(Tracer& tracer, const Arguments& arguments) { return to_fixed<DType::I8>(tracer, "char", arguments); }
 V torch_to_byte(Tracer& tracer, const Arguments& arguments) { return to_fixed<DType::U8>(tracer, "byte", arguments); }
 V torch_to_bool(Tracer& tracer, const Arguments& arguments) { return to_fixed<DType::Bool>(tracer, "bool", arguments); }
@@ -448,7 +472,8 @@ V concatenated(Tracer& tracer, const std::vector<Array>& parts, std::int64_t dim
     // A 1-d tensor without elements is skipped whatever its shape: a rule of the past that is still kept.
     // Among parts of other ranks torch skips it, whatever its size means along dim.
     const bool skipped = std::any_of(parts.begin(), parts.end(), [](const Array& other) { return other->rank() != 1; });
-    if (part->rank() == 1 && skipped && tracer.decide(part->shape[0], Py_EQ, 0)) unsupported("cat() of an empty 1-d tensor");
+    if (part->rank() == 1 && skipped && tracer.decide(part->shape[0], Py_EQ, 0))
+      unsupported("cat() of an empty 1-d tensor");
     if (part->rank() == 0) refuse("cat() of a 0-d tensor");
     operands.push_back({part, nullptr, part->dtype});
   }
@@ -571,7 +596,8 @@ V torch_roll(Tracer& tracer, const Arguments& arguments) {
     if (size == 0) continue;
     const std::int64_t shift = ((concrete(tracer, shifts[i]) % size) + size) % size;
     if (shift == 0) continue;
-    value = concatenate(tracer, {slice(tracer, value, dim, size - shift, shift), slice(tracer, value, dim, 0, size - shift)}, dim);
+    value = concatenate(
+        tracer, {slice(tracer, value, dim, size - shift, shift), slice(tracer, value, dim, 0, size - shift)}, dim);
     axes.push_back(dim);
     moved.push_back(shift);
     lengths.push_back(size);
@@ -649,7 +675,8 @@ V torch_gather(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "gather", arguments, "input, dim, index, *, sparse_grad, out");
   p.unsupported("out");
   Array x = torch_tensor(tracer, p.required("input")), index = torch_tensor(tracer, p.required("index"));
-  if (p.flag("sparse_grad", false) && tracer.requires_gradient(*x)) break_graph(BreakReason::Gradient, "gather() whose gradient is a sparse tensor");
+  if (p.flag("sparse_grad", false) && tracer.requires_gradient(*x))
+    break_graph(BreakReason::Gradient, "gather() whose gradient is a sparse tensor");
   if (index->dtype != DType::I64) refuse("gather() by an index that is not int64");
   if (x->rank() == 0 || index->rank() != x->rank()) unsupported("gather() by an index of another rank");
   const std::int64_t dim = normalise_axis(int_argument(tracer, p.required("dim")), x->rank());
@@ -663,14 +690,16 @@ V torch_gather(Tracer& tracer, const Arguments& arguments) {
   }
   Attrs attrs;
   attrs.set("axis", dim);
-  return torch_fresh(tracer, emit(tracer, Op::take_along, {value, checked(tracer, tracer.read(*index), x->shape[dim])}, std::move(attrs)));
+  return torch_fresh(tracer, emit(tracer, Op::take_along, {value, checked(tracer, tracer.read(*index), x->shape[dim])},
+                                  std::move(attrs)));
 }
 
 V torch_take_along_dim(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "take_along_dim", arguments, "input, indices, dim, *, out");
   p.unsupported("out");
   Array x = torch_tensor(tracer, p.required("input")), index = torch_tensor(tracer, p.required("indices"));
-  if (p.absent("dim") || index->rank() != x->rank() || index->dtype != DType::I64) unsupported("take_along_dim() with these arguments");
+  if (p.absent("dim") || index->rank() != x->rank() || index->dtype != DType::I64)
+    unsupported("take_along_dim() with these arguments");
   const std::int64_t dim = normalise_axis(int_argument(tracer, p["dim"]), x->rank());
   Dims source = x->shape, wanted = index->shape;
   for (std::int64_t axis = 0; axis < x->rank(); ++axis) {
@@ -680,8 +709,10 @@ V torch_take_along_dim(Tracer& tracer, const Arguments& arguments) {
   }
   Attrs attrs;
   attrs.set("axis", dim);
-  ValueId value = broadcast_to(tracer, tracer.read(*x), source), indices = broadcast_to(tracer, tracer.read(*index), wanted);
-  return torch_fresh(tracer, emit(tracer, Op::take_along, {value, checked(tracer, indices, x->shape[dim])}, std::move(attrs)));
+  ValueId value = broadcast_to(tracer, tracer.read(*x), source),
+          indices = broadcast_to(tracer, tracer.read(*index), wanted);
+  return torch_fresh(tracer,
+                     emit(tracer, Op::take_along, {value, checked(tracer, indices, x->shape[dim])}, std::move(attrs)));
 }
 
 V torch_nonzero(Tracer& tracer, const Arguments& arguments) {
@@ -695,10 +726,12 @@ V torch_nonzero(Tracer& tracer, const Arguments& arguments) {
   Array all = tracer.new_array(Library::Torch, table, column_major(shape_of(tracer, table)));
   if (!p.flag("as_tuple", false)) return all;
   std::vector<V> columns;
-  for (std::size_t i = 0; i < indices.size(); ++i) columns.push_back(view_select(tracer, all, 1, SymDim(std::int64_t(i))));
+  for (std::size_t i = 0; i < indices.size(); ++i)
+    columns.push_back(view_select(tracer, all, 1, SymDim(std::int64_t(i))));
   V parts = tracer.tuple(std::move(columns));
   PyObject* const unbind = once([] { return imported("torch", "unbind").release(); });
-  torch_note_views(tracer, all, unbind, {tracer.integer(std::int64_t(1))}, {}, parts);  // writes into them may be refused
+  torch_note_views(tracer, all, unbind, {tracer.integer(std::int64_t(1))}, {},
+                   parts);  // writes into them may be refused
   return parts;
 }
 
@@ -719,7 +752,8 @@ V torch_masked_select(Tracer& tracer, const Arguments& arguments) {
 
 namespace {
 
-/// What a function of framejit._support.torch found, and the row of it that its mask leaves; `flags` go to the function.
+/// What a function of framejit._support.torch found, and the row of it that its mask leaves; `flags` go to the
+/// function.
 V found_in(Tracer& tracer, Parameters& p, const char* function, std::vector<V> flags) {
   Array x = torch_tensor(tracer, p.required("input"));
   if (!p.absent("dim")) unsupported(std::string(function) + "() along a dimension");
@@ -789,7 +823,8 @@ V torch_broadcast_tensors(Tracer& tracer, const Arguments& arguments) {
   for (const V& input : inputs) shapes.push_back(torch_tensor(tracer, input)->shape);
   const Dims shape = broadcast_shapes(tracer, shapes);
   std::vector<V> items;
-  for (const V& input : inputs) items.push_back(array_of(input)->shape == shape ? input : V(view_broadcast(tracer, array_of(input), shape)));
+  for (const V& input : inputs)
+    items.push_back(array_of(input)->shape == shape ? input : V(view_broadcast(tracer, array_of(input), shape)));
   return tuple_of(tracer, std::move(items));
 }
 
@@ -827,7 +862,9 @@ V torch_storage_offset(Tracer& tracer, const Arguments& arguments) {
   return tracer.integer(x->offset);
 }
 
-V torch_dim_method(Tracer& tracer, const Arguments& arguments) { return tracer.integer(std::int64_t(self(tracer, arguments)->rank())); }
+V torch_dim_method(Tracer& tracer, const Arguments& arguments) {
+  return tracer.integer(std::int64_t(self(tracer, arguments)->rank()));
+}
 
 V torch_element_size(Tracer& tracer, const Arguments& arguments) {
   return tracer.integer(std::int64_t(size_in_bytes(self(tracer, arguments)->dtype)));
@@ -851,7 +888,8 @@ V torch_f_pad(Tracer& tracer, const Arguments& arguments) {
   Array x = torch_tensor(tracer, p.required("input"));
   if (p.text("mode", "constant") != "constant") return torch_extern(tracer, "nn.functional.pad", arguments);
   const Dims amounts = dims_argument(tracer, p.required("pad"));
-  if (amounts.size() % 2 || amounts.size() / 2 > x->shape.size()) refuse("pad() of more dimensions than the tensor has");
+  if (amounts.size() % 2 || amounts.size() / 2 > x->shape.size())
+    refuse("pad() of more dimensions than the tensor has");
   Dims low(x->shape.size(), 0), high(x->shape.size(), 0);
   for (std::size_t i = 0; i < amounts.size() / 2; ++i) {
     low[x->shape.size() - 1 - i] = amounts[2 * i];
@@ -859,14 +897,16 @@ V torch_f_pad(Tracer& tracer, const Arguments& arguments) {
   }
   for (const SymDim& amount : amounts)
     if (tracer.decide(amount, Py_LT, 0)) unsupported("pad() by a negative amount");
-  if (std::all_of(amounts.begin(), amounts.end(), [&](const SymDim& amount) { return tracer.decide(amount, Py_EQ, 0); }))
+  if (std::all_of(amounts.begin(), amounts.end(),
+                  [&](const SymDim& amount) { return tracer.decide(amount, Py_EQ, 0); }))
     return torch_like(tracer, x, same_again(tracer, tracer.read(*x)));
   const double number = p.absent("value") ? 0 : torch_number(tracer, p, "value", 0);
   if (!is_float(x->dtype) && number != double(std::int64_t(number))) unsupported("pad() of integers with a float");
   Attrs attrs;
   attrs.set("low", low);
   attrs.set("high", high);
-  ValueId value = emit(tracer, Op::pad, {tracer.read(*x), constant(tracer, x->dtype, scalar_of(x->dtype, number))}, std::move(attrs));
+  ValueId value = emit(tracer, Op::pad, {tracer.read(*x), constant(tracer, x->dtype, scalar_of(x->dtype, number))},
+                       std::move(attrs));
   return torch_in_format_of(tracer, x, value);
 }
 

@@ -30,7 +30,8 @@ std::span<const HandlerRow> torch_rows() {
   {"torch." #name, Row<function, op>}, {"torch.Tensor." #name, Row<function, op>},           \
       {"torch.Tensor." #name "_", InPlace<Row<function, op>>}, {"torch." #name "_", InPlace<Row<function, op>>},
 #define FJ_TORCH_EXTERN(path)
-#define FJ_TORCH_FOREACH(name) {"torch._foreach_" #name, torch_foreach_##name}, {"torch._foreach_" #name "_", torch_foreach_write_##name},
+#define FJ_TORCH_FOREACH(name) \
+  {"torch._foreach_" #name, torch_foreach_##name}, {"torch._foreach_" #name "_", torch_foreach_write_##name},
 #include "tracer/frontends/torch/torch.def"
 #undef FJ_TORCH
 #undef FJ_TORCH_BOTH
@@ -78,13 +79,17 @@ std::vector<SavedPart> parse_saved(std::string_view text) {
     const std::string_view word = text.substr(0, text.find(' '));
     text.remove_prefix(std::min(text.size(), word.size() + 1));
     const std::size_t end = std::min(word.find_first_of("@!?"), word.size());
-    SavedPart part{word.substr(0, end) == "result" ? SavedPart::Result : word.substr(0, end) == "by" ? SavedPart::By : SavedPart::Argument};
+    SavedPart part{word.substr(0, end) == "result" ? SavedPart::Result
+                   : word.substr(0, end) == "by"   ? SavedPart::By
+                                                   : SavedPart::Argument};
     if (part.kind == SavedPart::Argument) {
       part.place = std::size_t(word[0] - '0');
       part.name = word.substr(2, end - 2);
     }
     if (end < word.size()) {
-      part.when = word[end] == '@' ? SavedPart::IsTensor : word[end] == '!' ? SavedPart::IsNone : SavedPart::NeedsGradient;
+      part.when = word[end] == '@'   ? SavedPart::IsTensor
+                  : word[end] == '!' ? SavedPart::IsNone
+                                     : SavedPart::NeedsGradient;
       part.other = std::size_t(word[end + 1] - '0');
       part.other_name = word.substr(end + 3);
     }
@@ -120,8 +125,10 @@ void torch_note_saved(Tracer& tracer, Handler handler, const Arguments& argument
   tracer.read(*made);
   const ValueId contents = made->storage->contents;  // what was computed, if a view of that is returned
   auto holds = [&](const SavedPart& part) {
-    const Array other = part.when == SavedPart::Always ? nullptr : torch_argument(arguments, part.other, part.other_name);
-    if (part.when == SavedPart::Always || part.when == SavedPart::IsNone) return part.when == SavedPart::Always || !other;
+    const Array other =
+        part.when == SavedPart::Always ? nullptr : torch_argument(arguments, part.other, part.other_name);
+    if (part.when == SavedPart::Always || part.when == SavedPart::IsNone)
+      return part.when == SavedPart::Always || !other;
     return other && (part.when == SavedPart::IsTensor || tracer.requires_gradient(*other));
   };
   std::vector<ValueId> saved;
@@ -132,24 +139,30 @@ void torch_note_saved(Tracer& tracer, Handler handler, const Arguments& argument
     if (!holds(part)) continue;
     any = any || part.kind == SavedPart::By;
     if (part.kind == SavedPart::Result) saved.push_back(contents);
-    if (const Array argument = part.kind == SavedPart::Argument ? torch_argument(arguments, part.place, part.name) : nullptr) saved.push_back(tracer.read(*argument));
+    if (const Array argument =
+            part.kind == SavedPart::Argument ? torch_argument(arguments, part.place, part.name) : nullptr)
+      saved.push_back(tracer.read(*argument));
   }
   if (any) tracer.also_saves(contents, std::move(saved));
 }
 
 V torch_into(Tracer& tracer, Handler handler, const Arguments& arguments, PyObject* callable) {
   // No schema says which of torch's functions take it in Python; methods don't.
-  static const std::set<std::string_view> kTaking = {"abs", "add", "addcdiv", "addcmul", "clamp", "cos", "div", "exp", "log", "matmul", "maximum", "mean",
-                                                     "minimum", "mul", "neg", "pow", "sigmoid", "sin", "sqrt", "sub", "sum", "tanh"};
-  if (!PyCFunction_Check(callable) || !kTaking.count(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name)) return nullptr;
-  const auto given = std::find_if(arguments.keywords.begin(), arguments.keywords.end(), [](const auto& keyword) { return keyword.first == "out"; });
+  static const std::set<std::string_view> kTaking = {
+      "abs",  "add",     "addcdiv", "addcmul", "clamp", "cos",     "div", "exp",  "log", "matmul", "maximum",
+      "mean", "minimum", "mul",     "neg",     "pow",   "sigmoid", "sin", "sqrt", "sub", "sum",    "tanh"};
+  if (!PyCFunction_Check(callable) || !kTaking.count(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name))
+    return nullptr;
+  const auto given = std::find_if(arguments.keywords.begin(), arguments.keywords.end(),
+                                  [](const auto& keyword) { return keyword.first == "out"; });
   const Array out = given == arguments.keywords.end() ? nullptr : array_of(given->second);
   if (!out || out->library != Library::Torch) return nullptr;
   // These read what they have written already, as their loops happen to go.
   static const std::set<std::string_view> kReducing = {"matmul", "mean", "sum"};
   if (kReducing.count(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name))
     for (const V& operand : arguments.positional)
-      if (const Array read = array_of(operand); read && read->storage == out->storage) unsupported("out= that an argument shares memory with");
+      if (const Array read = array_of(operand); read && read->storage == out->storage)
+        unsupported("out= that an argument shares memory with");
   Arguments others = arguments;
   others.keywords.erase(others.keywords.begin() + (given - arguments.keywords.begin()));
   for (const V& operand : others.positional) refuse_overlap(out, operand);
@@ -157,7 +170,8 @@ V torch_into(Tracer& tracer, Handler handler, const Arguments& arguments, PyObje
   const V result = run_handler(tracer, handler, others);
   const Array made = array_of(result);
   // Another shape is resized to, and a gradient is refused.
-  if (!made || made->is_view || made->dtype != out->dtype || !(made->shape == out->shape) || tracer.requires_gradient(*made) || tracer.requires_gradient(*out))
+  if (!made || made->is_view || made->dtype != out->dtype || !(made->shape == out->shape) ||
+      tracer.requires_gradient(*made) || tracer.requires_gradient(*out))
     unsupported("out=");
   return torch_write(tracer, given->second, result);
 }
@@ -205,13 +219,20 @@ V reflected(Tracer& tracer, int op, const V& number, const V& tensor) {
 }
 
 constexpr int kFirstInPlace = NB_INPLACE_ADD;
-static_assert(NB_INPLACE_XOR - NB_INPLACE_ADD == NB_XOR - NB_ADD, "in-place operators follow the others in the same order");
+static_assert(NB_INPLACE_XOR - NB_INPLACE_ADD == NB_XOR - NB_ADD,
+              "in-place operators follow the others in the same order");
 
 }  // namespace
 
 bool torch_operator_gradient_known(int nb_op) {
   switch (nb_op >= kFirstInPlace ? nb_op - kFirstInPlace : nb_op) {
-    case NB_ADD: case NB_SUBTRACT: case NB_MULTIPLY: case NB_TRUE_DIVIDE: case NB_REMAINDER: case NB_POWER: case NB_MATRIX_MULTIPLY: return true;
+    case NB_ADD:
+    case NB_SUBTRACT:
+    case NB_MULTIPLY:
+    case NB_TRUE_DIVIDE:
+    case NB_REMAINDER:
+    case NB_POWER:
+    case NB_MATRIX_MULTIPLY: return true;
     default: return false;
   }
 }
@@ -220,7 +241,8 @@ V torch_binary(Tracer& tracer, int nb_op, const V& a, const V& b) {
   const bool in_place = nb_op >= kFirstInPlace;
   const int op = in_place ? nb_op - kFirstInPlace : nb_op;
   // What a tensor does not take returns NotImplemented: the other side or TypeError decides.
-  if (!try_torch_operand(tracer, a) || !try_torch_operand(tracer, b)) unsupported("an operator between a tensor and this object");
+  if (!try_torch_operand(tracer, a) || !try_torch_operand(tracer, b))
+    unsupported("an operator between a tensor and this object");
   // `x **= y` and `x //= y` write into x too; `x @= y` does not.
   const bool writes = in_place && op != NB_MATRIX_MULTIPLY && array_of(a);
   if (writes) refuse_operand(tracer, array_of(a), b);
@@ -235,7 +257,8 @@ V torch_compare(Tracer& tracer, int comparison, const V& a, const V& b) {
     static constexpr int mirrored[] = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE};
     return torch_compare(tracer, mirrored[comparison], b, a);
   }
-  if (!array_of(b) && tracer.is_none(b) && (comparison == Py_EQ || comparison == Py_NE)) return tracer.boolean(comparison == Py_NE);
+  if (!array_of(b) && tracer.is_none(b) && (comparison == Py_EQ || comparison == Py_NE))
+    return tracer.boolean(comparison == Py_NE);
   if (!try_torch_operand(tracer, b)) unsupported("a comparison between a tensor and this object");
   static constexpr Op ops[] = {Op::lt, Op::le, Op::eq, Op::ne, Op::gt, Op::ge};
   return torch_comparison(tracer, ops[comparison], of(a, b));
@@ -255,16 +278,20 @@ V torch_get_item(Tracer& tracer, const Array& array, const V& key) {
   if (key->kind == ValueKind::List) unsupported("a tensor indexed by a list");
   Index index = parse_index(tracer, Library::Torch, key, array->rank());
   for (const auto& item : index.items)
-    if (item.kind == Index::Item::Kind::Slice && item.step && !tracer.is_none(item.step) && int_argument(tracer, item.step) <= 0)
+    if (item.kind == Index::Item::Kind::Slice && item.step && !tracer.is_none(item.step) &&
+        int_argument(tracer, item.step) <= 0)
       refuse("a slice of a tensor with a step that is not positive");
   if (index.has(Index::Item::Kind::IntegerArray) || index.has(Index::Item::Kind::Mask)) {
     for (const auto& item : index.items)
-      if (item.array && array_of(item.array)->library != Library::Torch) unsupported("a tensor indexed by a NumPy array");
+      if (item.array && array_of(item.array)->library != Library::Torch)
+        unsupported("a tensor indexed by a NumPy array");
     // uint8 is a mask, and what is neither int64 nor int32 is refused.
     for (const auto& item : index.items)
-      if (item.kind == Index::Item::Kind::IntegerArray && array_of(item.array)->dtype != DType::I64 && array_of(item.array)->dtype != DType::I32)
+      if (item.kind == Index::Item::Kind::IntegerArray && array_of(item.array)->dtype != DType::I64 &&
+          array_of(item.array)->dtype != DType::I32)
         unsupported("a tensor indexed by a tensor of this dtype");
-    // An index of 0 dimensions selects like an int but copies; eager's layout follows the tensor's unless that is row-major.
+    // An index of 0 dimensions selects like an int but copies; eager's layout follows the tensor's unless that is
+    // row-major.
     for (const auto& item : index.items)
       if (item.kind == Index::Item::Kind::IntegerArray && array_of(item.array)->shape.empty())
         unsupported("a tensor indexed by a 0-d tensor");
@@ -284,26 +311,37 @@ void torch_set_item(Tracer& tracer, const Array& array, const V& key, const V& v
   if (key->kind == ValueKind::List) unsupported("a tensor indexed by a list");
   Index index = parse_index(tracer, Library::Torch, key, array->rank());
   for (const auto& item : index.items)
-    if (item.kind == Index::Item::Kind::Slice && item.step && !tracer.is_none(item.step) && int_argument(tracer, item.step) <= 0)
+    if (item.kind == Index::Item::Kind::Slice && item.step && !tracer.is_none(item.step) &&
+        int_argument(tracer, item.step) <= 0)
       refuse("a slice of a tensor with a step that is not positive");
   // torch writes Python's numbers, and of NumPy's those that are or count as such: float64 and the integers.
   const auto* given = as<ArrayValue>(value);
   const auto* object = as<ObjectValue>(value);
-  const auto scalar = given && given->library == Library::Numpy ? std::optional(given->dtype) : object ? numpy_scalar_dtype(object->object.get()) : std::nullopt;
-  if (scalar && ((given && !given->numpy_scalar) || !(*scalar == DType::F64 || (is_integer(*scalar) && *scalar != DType::Bool))))
+  const auto scalar = given && given->library == Library::Numpy ? std::optional(given->dtype)
+                      : object                                  ? numpy_scalar_dtype(object->object.get())
+                                                                : std::nullopt;
+  if (scalar &&
+      ((given && !given->numpy_scalar) || !(*scalar == DType::F64 || (is_integer(*scalar) && *scalar != DType::Bool))))
     refuse("NumPy's arrays and this of its scalars are no numbers to torch");
   TorchOperand operand = torch_operand(tracer, value);
-  if (!operand.array && operand.dtype == DType::F64 && !is_float(array->dtype)) unsupported("writing a float into integers");
-  const bool by_integers = index.has(Index::Item::Kind::IntegerArray), by_arrays = by_integers || index.has(Index::Item::Kind::Mask);
+  if (!operand.array && operand.dtype == DType::F64 && !is_float(array->dtype))
+    unsupported("writing a float into integers");
+  const bool by_integers = index.has(Index::Item::Kind::IntegerArray),
+             by_arrays = by_integers || index.has(Index::Item::Kind::Mask);
   // One number fills what is shown; anything else is copied there.
   const bool fills = operand.array && operand.array->shape.empty() && !is_float(array->dtype);
-  if (fills && (by_arrays || !index_view(tracer, array, index)->shape.empty())) refuse_gradient_into(tracer, array->dtype, operand);
+  if (fills && (by_arrays || !index_view(tracer, array, index)->shape.empty()))
+    refuse_gradient_into(tracer, array->dtype, operand);
   // One element goes through a mask in any dtype.
-  if (by_arrays && given && given->library == Library::Torch && given->dtype != array->dtype && (by_integers || !(product(given->shape) == SymDim(1))))
+  if (by_arrays && given && given->library == Library::Torch && given->dtype != array->dtype &&
+      (by_integers || !(product(given->shape) == SymDim(1))))
     refuse("index_put of another dtype");
-  if (operand.array && operand.array->storage == array->storage) refuse_overlap(by_arrays ? array : index_view(tracer, array, index), value);
+  if (operand.array && operand.array->storage == array->storage)
+    refuse_overlap(by_arrays ? array : index_view(tracer, array, index), value);
   // `y[0] += x`: what is written is there already. To the derivative that is nothing.
-  if (Array target = by_arrays || !operand.array || !tracer.requires_gradient(*array) || array->storage->input_array ? nullptr : index_view(tracer, array, index);
+  if (Array target = by_arrays || !operand.array || !tracer.requires_gradient(*array) || array->storage->input_array
+                         ? nullptr
+                         : index_view(tracer, array, index);
       target && !operand.array->stops_gradient && !operand.array->detached && same_memory(target, operand.array))
     return tracer.write_itself(*array);
   index_assign(tracer, array, index, torch_value(tracer, operand, array->dtype));
@@ -322,10 +360,13 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name) {
   if (name == "dtype") return tracer.constant(dtype_object(Library::Torch, array->dtype));
   if (name == "ndim") return tracer.integer(std::int64_t(rank));
   if (name == "itemsize") return tracer.integer(std::int64_t(size_in_bytes(array->dtype)));
-  if (name == "nbytes") return tracer.integer(product(array->shape) * SymDim(std::int64_t(size_in_bytes(array->dtype))));
+  if (name == "nbytes")
+    return tracer.integer(product(array->shape) * SymDim(std::int64_t(size_in_bytes(array->dtype))));
   if (name == "device") {
     Ref<> type = torch_object("device");
-    Ref<> device = type ? Ref<>::steal(PyObject_CallFunction(type.get(), "s", device_text(array->storage->device).c_str())) : Ref<>();
+    Ref<> device =
+        type ? Ref<>::steal(PyObject_CallFunction(type.get(), "s", device_text(array->storage->device).c_str()))
+             : Ref<>();
     if (!device) PyErr_Clear(), unsupported("torch.device");
     return tracer.constant(std::move(device));
   }
@@ -340,8 +381,8 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name) {
   }
   if (!is_complex(array->dtype) && ((name == "mH" && rank >= 2) || (name == "H" && rank == 2))) return last_two();
   if (name == "is_cuda") return tracer.boolean(array->storage->device != kHost);
-  if (name == "is_sparse" || name == "is_quantized" || name == "is_meta" || name == "is_mkldnn" ||
-      name == "is_mps" || name == "is_xpu" || name == "is_nested" || name == "is_ipu" || name == "is_xla" || name == "is_sparse_csr")
+  if (name == "is_sparse" || name == "is_quantized" || name == "is_meta" || name == "is_mkldnn" || name == "is_mps" ||
+      name == "is_xpu" || name == "is_nested" || name == "is_ipu" || name == "is_xla" || name == "is_sparse_csr")
     return tracer.boolean(false);
   if (name == "is_cpu") return tracer.boolean(array->storage->device == kHost);
   if (name == "layout") return torch_constant(tracer, "strided");
@@ -349,8 +390,10 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name) {
     if (array->source) return tracer.boolean(array->requires_grad);
     const bool needs = tracer.requires_gradient(*array);
     // Some views inherit it in a mode that records nothing.
-    const bool inherits = array->storage->input_array ? array->requires_grad : tracer.requires_gradient(array->storage->contents);
-    if (array->is_view && !array->detached && inherits && !needs) unsupported("requires_grad of a view made where nothing is recorded");
+    const bool inherits =
+        array->storage->input_array ? array->requires_grad : tracer.requires_gradient(array->storage->contents);
+    if (array->is_view && !array->detached && inherits && !needs)
+      unsupported("requires_grad of a view made where nothing is recorded");
     return tracer.boolean(needs);
   }
   if (name == "grad") return tracer.gradient_field(array);
@@ -387,7 +430,8 @@ const std::unordered_set<PyObject*>& extern_functions() {
 #undef FJ_TORCH_FOREACH
          })
       // Kept alive for ever, so that an address can't come to mean another callable.
-      if (Ref<> function = torch_object(std::string_view(path).substr(std::strlen("torch.")))) result->insert(function.release());
+      if (Ref<> function = torch_object(std::string_view(path).substr(std::strlen("torch."))))
+        result->insert(function.release());
     return result;
   });
   return *functions;
@@ -397,8 +441,11 @@ const std::unordered_set<PyObject*>& extern_functions() {
 std::string dispatcher_name(PyObject* callable) {
   const std::string_view type = Py_TYPE(callable)->tp_name;
   if (type != "OpOverloadPacket" && type != "OpOverload") return "";
-  const auto& classes = once([] { return std::array{torch_object("_ops.OpOverloadPacket"), torch_object("_ops.OpOverload")}; });
-  if (reinterpret_cast<PyObject*>(Py_TYPE(callable)) != classes[0].get() && reinterpret_cast<PyObject*>(Py_TYPE(callable)) != classes[1].get()) return "";
+  const auto& classes =
+      once([] { return std::array{torch_object("_ops.OpOverloadPacket"), torch_object("_ops.OpOverload")}; });
+  if (reinterpret_cast<PyObject*>(Py_TYPE(callable)) != classes[0].get() &&
+      reinterpret_cast<PyObject*>(Py_TYPE(callable)) != classes[1].get())
+    return "";
   Ref<> name;
   if (type == "OpOverload") {
     Ref<> schema = Ref<>::steal(PyObject_GetAttrString(callable, "_schema"));
@@ -413,7 +460,8 @@ std::string dispatcher_name(PyObject* callable) {
 
 /// The name of a builtin function of torch's operator namespaces; "" if it is none.
 std::string operator_name(PyObject* callable) {
-  if (std::string name = dispatcher_name(callable); !name.empty()) return name.rfind("aten::", 0) == 0 ? name.substr(6) : name;
+  if (std::string name = dispatcher_name(callable); !name.empty())
+    return name.rfind("aten::", 0) == 0 ? name.substr(6) : name;
   if (!PyCFunction_Check(callable)) return "";
   // torch's builtins: methods of torch._C._VariableFunctions, torch._C._nn and the like.
   const char* name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
@@ -459,7 +507,11 @@ V python_function(Tracer& tracer, const char* module_name, const char* name, con
 
 }  // namespace
 
-V torch_syntax(Tracer& tracer, const char* name, const std::vector<V>& operands) { return python_function(tracer, "operator", name, operands); }
-V torch_builtin(Tracer& tracer, const char* name, const std::vector<V>& operands) { return python_function(tracer, "builtins", name, operands); }
+V torch_syntax(Tracer& tracer, const char* name, const std::vector<V>& operands) {
+  return python_function(tracer, "operator", name, operands);
+}
+V torch_builtin(Tracer& tracer, const char* name, const std::vector<V>& operands) {
+  return python_function(tracer, "builtins", name, operands);
+}
 
 }  // namespace fj

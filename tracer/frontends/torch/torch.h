@@ -1,4 +1,5 @@
-/// What the torch_*.cpp files share: operands and their promotion by torch's rules, and the shapes of rows in torch.def.
+/// What the torch_*.cpp files share: operands and their promotion by torch's rules, and the shapes of rows in
+/// torch.def.
 ///
 /// torch promotes by category: tensors with dimensions before 0-d tensors before Python numbers; a lower category
 /// changes the dtype only if its kind (bool < integer < float) is higher. `torch_result_type` is that rule.
@@ -61,13 +62,15 @@ V torch_elementwise(Tracer& tracer, ValueId value, std::span<const TorchOperand>
 inline V torch_elementwise(Tracer& tracer, ValueId value, std::initializer_list<TorchOperand> operands) {
   return torch_elementwise(tracer, value, std::span(operands.begin(), operands.size()));
 }
-/// A new tensor in the format torch suggests for what is computed of `x` alone: channels last if `x` is, else row-major.
+/// A new tensor in the format torch suggests for what is computed of `x` alone: channels last if `x` is, else
+/// row-major.
 V torch_in_format_of(Tracer& tracer, const Array& x, ValueId value);
 /// As torch lays out a copy of `x`.
 V torch_like(Tracer& tracer, const Array& x, ValueId value);
 /// As torch lays out `x` times what was reduced of it over `axes`, which stay as axes of one element.
 V torch_beside_statistics(Tracer& tracer, const Array& x, const Axes& axes, ValueId value);
-/// A number beside the parameter "input", or `otherwise`; breaks on one too large for the input's dtype, which torch refuses.
+/// A number beside the parameter "input", or `otherwise`; breaks on one too large for the input's dtype, which torch
+/// refuses.
 double torch_number(Tracer& tracer, const Parameters& p, const char* name, double otherwise);
 /// A new row-major tensor.
 V torch_fresh(Tracer& tracer, ValueId value);
@@ -87,7 +90,8 @@ V torch_extern(Tracer& tracer, std::string_view path, const Arguments& arguments
 /// Sizes as `f(2, 3)` or `f((2, 3))` from positional[first...].
 Dims torch_sizes(Tracer& tracer, const Arguments& arguments, std::size_t first, std::string_view keyword);
 /// Axes as `f(0, 1)` or `f((0, 1))`: not normalised.
-std::vector<std::int64_t> torch_ints(Tracer& tracer, const Arguments& arguments, std::size_t first, std::string_view keyword);
+std::vector<std::int64_t> torch_ints(Tracer& tracer, const Arguments& arguments, std::size_t first,
+                                     std::string_view keyword);
 /// A dim argument of torch on a tensor of this rank: 0-d tensors take 0 and -1.
 std::int64_t torch_dim(Tracer& tracer, const V& dim, int rank);
 std::int64_t torch_dim(std::int64_t dim, int rank);
@@ -107,7 +111,8 @@ V torch_in_place(Tracer& tracer, Handler handler, const Arguments& arguments);
 V torch_with_tuple(Tracer& tracer, Handler handler, const Arguments& arguments);
 /// Both show the same elements of one storage.
 bool same_memory(const Array& a, const Array& b);
-/// torch raises where an operand overlaps the tensor written without being it; where that can't be excluded eager decides.
+/// torch raises where an operand overlaps the tensor written without being it; where that can't be excluded eager
+/// decides.
 void refuse_overlap(const Array& target, const V& operand);
 /// That, and an operand that is the tensor itself where autograd records.
 void refuse_operand(Tracer& tracer, const Array& target, const V& operand);
@@ -127,9 +132,13 @@ V WithTuple(Tracer& tracer, const Arguments& arguments) { return torch_with_tupl
 #define FJ_TORCH_ALL(name, handler) V handler(Tracer& tracer, const Arguments& arguments);
 #define FJ_TORCH_UNARY(name, function, op)
 #define FJ_TORCH_EXTERN(path)
-#define FJ_TORCH_FOREACH(name)                                                                                              \
-  inline V torch_foreach_##name(Tracer& tracer, const Arguments& arguments) { return torch_foreach(tracer, #name, arguments); } \
-  inline V torch_foreach_write_##name(Tracer& tracer, const Arguments& arguments) { return torch_foreach(tracer, #name "_", arguments); }
+#define FJ_TORCH_FOREACH(name)                                                      \
+  inline V torch_foreach_##name(Tracer& tracer, const Arguments& arguments) {       \
+    return torch_foreach(tracer, #name, arguments);                                 \
+  }                                                                                 \
+  inline V torch_foreach_write_##name(Tracer& tracer, const Arguments& arguments) { \
+    return torch_foreach(tracer, #name "_", arguments);                             \
+  }
 #include "tracer/frontends/torch/torch.def"
 #undef FJ_TORCH
 #undef FJ_TORCH_BOTH

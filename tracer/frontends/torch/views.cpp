@@ -1,7 +1,7 @@
 /// Which call of torch made a view: what autograd tells of a view (errors, grad_fn) and what it refuses depend on it.
 ///
-/// A view is handed back by the same call again (view_step.h). That needs its arguments as plain objects; a view whose arguments
-/// are not known to be constants is made of its steps instead.
+/// A view is handed back by the same call again (view_step.h). That needs its arguments as plain objects; a view whose
+/// arguments are not known to be constants is made of its steps instead.
 #include "tracer/frontends/torch/torch.h"
 
 #include <algorithm>
@@ -9,7 +9,8 @@
 namespace fj {
 namespace {
 
-/// An argument as an object of plain Python: numbers, None, dtypes and the like; slices, tuples and lists of these. Null: it is something else.
+/// An argument as an object of plain Python: numbers, None, dtypes and the like; slices, tuples and lists of these.
+/// Null: it is something else.
 Ref<> plain(Tracer& tracer, const V& value) {
   auto parts = [&](const std::vector<V>& items) {
     Ref<> tuple = Ref<>::steal(PyTuple_New(Py_ssize_t(items.size())));
@@ -30,7 +31,9 @@ Ref<> plain(Tracer& tracer, const V& value) {
   }
   if (auto* slice = as<SliceValue>(value)) {
     Ref<> bounds = parts({slice->start, slice->stop, slice->step});
-    return bounds ? Ref<>::steal(PySlice_New(PyTuple_GET_ITEM(bounds.get(), 0), PyTuple_GET_ITEM(bounds.get(), 1), PyTuple_GET_ITEM(bounds.get(), 2))) : Ref<>();
+    return bounds ? Ref<>::steal(PySlice_New(PyTuple_GET_ITEM(bounds.get(), 0), PyTuple_GET_ITEM(bounds.get(), 1),
+                                             PyTuple_GET_ITEM(bounds.get(), 2)))
+                  : Ref<>();
   }
   if (auto* tuple = as<TupleValue>(value)) return tuple->view_of ? Ref<>() : parts(tuple->items);
   auto* list = as<ListValue>(value);
@@ -49,8 +52,8 @@ void torch_note_views(Tracer& tracer, const V& base, PyObject* function, const s
   if (auto* list = as<ListValue>(result)) results = list->items;
   auto is_made = [&](const V& value) {
     const Array view = array_of(value);
-    return from && view && view != from && view->storage == from->storage && view->library == Library::Torch && view->view.size() > from->view.size() &&
-           !view->view[from->view.size()].made_by;
+    return from && view && view != from && view->storage == from->storage && view->library == Library::Torch &&
+           view->view.size() > from->view.size() && !view->view[from->view.size()].made_by;
   };
   if (!function || std::none_of(results.begin(), results.end(), is_made)) return;
   ViewCall call;
@@ -82,8 +85,11 @@ namespace {
 /// `x.t_()` for a view `x.t()`: the tensor itself is laid out so.
 V turned(Tracer& tracer, Handler view, const Arguments& arguments) {
   Array x = arguments.positional.empty() ? nullptr : array_of(arguments.positional[0]);
-  if (!arguments.keywords.empty()) unsupported("a torch function that changes the sizes of its argument, by keyword");  // which the functions name differently
-  if (!x || !tracer.turn(x, [&] { return view(tracer, arguments); })) unsupported("a torch function that changes the sizes of its argument");
+  if (!arguments.keywords.empty())
+    unsupported(
+        "a torch function that changes the sizes of its argument, by keyword");  // which the functions name differently
+  if (!x || !tracer.turn(x, [&] { return view(tracer, arguments); }))
+    unsupported("a torch function that changes the sizes of its argument");
   return x;
 }
 
@@ -93,8 +99,14 @@ V torch_t_in_place(Tracer& tracer, const Arguments& arguments) {
   if (arguments.positional.size() != 1) refuse("t_() takes no arguments");
   return turned(tracer, torch_t, arguments);
 }
-V torch_transpose_in_place(Tracer& tracer, const Arguments& arguments) { return turned(tracer, torch_transpose, arguments); }
-V torch_squeeze_in_place(Tracer& tracer, const Arguments& arguments) { return turned(tracer, torch_squeeze, arguments); }
-V torch_unsqueeze_in_place(Tracer& tracer, const Arguments& arguments) { return turned(tracer, torch_unsqueeze, arguments); }
+V torch_transpose_in_place(Tracer& tracer, const Arguments& arguments) {
+  return turned(tracer, torch_transpose, arguments);
+}
+V torch_squeeze_in_place(Tracer& tracer, const Arguments& arguments) {
+  return turned(tracer, torch_squeeze, arguments);
+}
+V torch_unsqueeze_in_place(Tracer& tracer, const Arguments& arguments) {
+  return turned(tracer, torch_unsqueeze, arguments);
+}
 
 }  // namespace fj

@@ -1,8 +1,8 @@
 /// `owner.name` by CPython's own rules, on Values.
 ///
-/// For a real object the lookup is done on the real type and instance dict, and what it found is guarded: what the class
-/// and its bases have under that name, the presence of the key in the instance dict, the absence where the
-/// class answers. Python code on the way (property, __getattr__, descriptors) is inlined.
+/// For a real object the lookup is done on the real type and instance dict, and what it found is guarded: what the
+/// class and its bases have under that name, the presence of the key in the instance dict, the absence where the class
+/// answers. Python code on the way (property, __getattr__, descriptors) is inlined.
 #include <Python.h>
 
 #include <algorithm>
@@ -69,12 +69,14 @@ PyObject* overridden(TraceRun& tracer, PyTypeObject* type, PyObject* name) {
   return found && is_python_method(tracer, found) ? found : nullptr;
 }
 
-/// The type has rules of its own in C for attributes: super, weakref.proxy, thread locals. `slot`: __getattribute__ or __setattr__.
+/// The type has rules of its own in C for attributes: super, weakref.proxy, thread locals. `slot`: __getattribute__ or
+/// __setattr__.
 bool has_own_rules(PyTypeObject* type, const char* slot, void* usual) {
   if (PyType_IsSubtype(type, &PyModule_Type) || PyType_IsSubtype(type, &PyType_Type)) return false;
   Ref<> name = Ref<>::steal(PyUnicode_InternFromString(slot));
   PyObject* rule = name ? fj_type_lookup(type, name.get()) : nullptr;
-  return rule && Py_TYPE(rule) == &PyWrapperDescr_Type && reinterpret_cast<PyWrapperDescrObject*>(rule)->d_wrapped != usual;
+  return rule && Py_TYPE(rule) == &PyWrapperDescr_Type &&
+         reinterpret_cast<PyWrapperDescrObject*>(rule)->d_wrapped != usual;
 }
 
 namespace {
@@ -88,7 +90,8 @@ PyObject* dict_get(PyObject* dict, PyObject* name) {
 /// Callables of C that bind as functions do.
 bool is_function_like(PyObject* object) {
   const char* type = Py_TYPE(object)->tp_name;
-  return is_random_method(object) || (Py_TYPE(object) == &PyMethodDescr_Type && is_python_random_method(object)) || !std::strcmp(type, "numpy._ArrayFunctionDispatcher") || !std::strcmp(type, "framejit.CompiledFunction");
+  return is_random_method(object) || (Py_TYPE(object) == &PyMethodDescr_Type && is_python_random_method(object)) ||
+         !std::strcmp(type, "numpy._ArrayFunctionDispatcher") || !std::strcmp(type, "framejit.CompiledFunction");
 }
 
 bool is_cached_property(PyObject* object) {
@@ -137,7 +140,8 @@ void note_descriptor(TraceRun& t, PyTypeObject* type) {
 void note_class(TraceRun& t, PyTypeObject* type, PyObject* name) {
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return;  // static types don't change
   if (!type->tp_mro) break_graph(BreakReason::UnsupportedObject, "a class that is not finished");
-  if (!t.classes->made.empty() && t.classes->made.count(reinterpret_cast<PyObject*>(type))) return;  // nobody else has it
+  if (!t.classes->made.empty() && t.classes->made.count(reinterpret_cast<PyObject*>(type)))
+    return;  // nobody else has it
   Ref<> interned = Ref<>::borrow(name);
   if (interned && !PyUnicode_CHECK_INTERNED(name)) {
     PyObject* text = interned.release();
@@ -154,12 +158,13 @@ void note_class(TraceRun& t, PyTypeObject* type, PyObject* name) {
   add_guard(t, std::move(guard));
 }
 
-/// Whether a method of a class is written in Python; false: it is C's own. Anything else a class may have there is Python's matter.
+/// Whether a method of a class is written in Python; false: it is C's own. Anything else a class may have there is
+/// Python's matter.
 bool is_python_method(TraceRun& t, PyObject* found) {
   if (PyFunction_Check(found) || is_function_like(found)) return true;
   PyTypeObject* type = Py_TYPE(found);
-  if (type == &PyWrapperDescr_Type || type == &PyMethodDescr_Type || type == &PyClassMethodDescr_Type || type == &PyGetSetDescr_Type ||
-      type == &PyMemberDescr_Type || type == &PyCFunction_Type || found == Py_None)
+  if (type == &PyWrapperDescr_Type || type == &PyMethodDescr_Type || type == &PyClassMethodDescr_Type ||
+      type == &PyGetSetDescr_Type || type == &PyMemberDescr_Type || type == &PyCFunction_Type || found == Py_None)
     return false;
   break_graph(BreakReason::UnsupportedObject, std::string("a method that is an object of type ") + type->tp_name);
 }
@@ -167,7 +172,8 @@ bool is_python_method(TraceRun& t, PyObject* found) {
 V bind_class_attribute(TraceRun& t, PyObject* found, const V& self, PyTypeObject* type) {
   if (PyFunction_Check(found)) return bound_method(t, wrap_constant(t, found), self);
   // What pybind11 makes of a function in C++.
-  if (PyInstanceMethod_Check(found)) return bound_method(t, wrap_constant(t, PyInstanceMethod_GET_FUNCTION(found)), self);
+  if (PyInstanceMethod_Check(found))
+    return bound_method(t, wrap_constant(t, PyInstanceMethod_GET_FUNCTION(found)), self);
   if (Py_TYPE(found) == &PyProperty_Type) {
     Ref<> getter = Ref<>::steal(PyObject_GetAttrString(found, "fget"));
     if (!getter || getter.get() == Py_None) break_graph(BreakReason::ErrorWhileTracing, "an unreadable property");
@@ -201,10 +207,13 @@ V bind_class_attribute(TraceRun& t, PyObject* found, const V& self, PyTypeObject
   if (is_tuple_getter(found)) {
     // (class, (index, text))
     Ref<> parts = Ref<>::steal(PyObject_CallMethod(found, "__reduce__", nullptr));
-    PyObject* arguments = parts && PyTuple_Check(parts.get()) && PyTuple_GET_SIZE(parts.get()) == 2 ? PyTuple_GET_ITEM(parts.get(), 1) : nullptr;
+    PyObject* arguments = parts && PyTuple_Check(parts.get()) && PyTuple_GET_SIZE(parts.get()) == 2
+                              ? PyTuple_GET_ITEM(parts.get(), 1)
+                              : nullptr;
     if (!arguments || !PyTuple_Check(arguments)) break_graph(BreakReason::UnsupportedObject, take_error());
     V items = self->kind == ValueKind::Tuple ? self : builtin_part(t, self);
-    if (!items || items->kind != ValueKind::Tuple) break_graph(BreakReason::UnsupportedObject, "a field of " + describe(self));
+    if (!items || items->kind != ValueKind::Tuple)
+      break_graph(BreakReason::UnsupportedObject, "a field of " + describe(self));
     return t.get_item(items, wrap_constant(t, t.keep(Ref<>::borrow(PyTuple_GET_ITEM(arguments, 0))).get()));
   }
   if (!Py_TYPE(found)->tp_descr_get) return wrap_constant(t, found);
@@ -228,9 +237,10 @@ V attribute_of_class(TraceRun& t, PyObject* found, const V& owner, PyTypeObject*
     note_descriptor(t, kind);
     return t.call(wrap_constant(t, get), {wrap_constant(t, found), t.none(), owner}, {});
   }
-  if (kind == &PyStaticMethod_Type || kind == &PyClassMethod_Type || kind == &PyClassMethodDescr_Type) return bind_class_attribute(t, found, t.none(), type);
-  if (!kind->tp_descr_get || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type || kind == &PyGetSetDescr_Type ||
-      kind == &PyMemberDescr_Type || kind == &PyProperty_Type)
+  if (kind == &PyStaticMethod_Type || kind == &PyClassMethod_Type || kind == &PyClassMethodDescr_Type)
+    return bind_class_attribute(t, found, t.none(), type);
+  if (!kind->tp_descr_get || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type ||
+      kind == &PyGetSetDescr_Type || kind == &PyMemberDescr_Type || kind == &PyProperty_Type)
     return wrap_constant(t, found);
   break_graph(BreakReason::UnsupportedObject, std::string("a descriptor of type ") + kind->tp_name);
 }
@@ -241,12 +251,15 @@ V type_attribute(TraceRun& t, const V& owner, PyTypeObject* type, PyObject* name
   PyTypeObject* meta = Py_TYPE(type);
   PyObject* from_meta = class_attribute(t, meta, name);
   if (from_meta && Py_TYPE(from_meta)->tp_descr_set) {
-    if (Py_TYPE(from_meta) != &PyProperty_Type && (is_pure_getter(meta, from_meta) || PyDescr_TYPE(from_meta) == &PyType_Type)) {
+    if (Py_TYPE(from_meta) != &PyProperty_Type &&
+        (is_pure_getter(meta, from_meta) || PyDescr_TYPE(from_meta) == &PyType_Type)) {
       Ref<> found = Ref<>::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name));
       if (!found) break_graph(BreakReason::ErrorWhileTracing, take_error());
-      // __name__, __bases__, __annotations__ and the like are no attributes that a lookup finds. Those that are made for each question
-      // (mappingproxy) have no place to be read again.
-      Ref<> again = PyUnicode_CheckExact(found.get()) ? found : Ref<>::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name));
+      // __name__, __bases__, __annotations__ and the like are no attributes that a lookup finds. Those that are made
+      // for each question (mappingproxy) have no place to be read again.
+      Ref<> again = PyUnicode_CheckExact(found.get())
+                        ? found
+                        : Ref<>::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name));
       if (!again) PyErr_Clear();
       if (again.get() == found.get() || is_plain(found.get())) {
         SourceRef source = value.source ? value.source : t.sources().constant(reinterpret_cast<PyObject*>(type));
@@ -259,10 +272,12 @@ V type_attribute(TraceRun& t, const V& owner, PyTypeObject* type, PyObject* name
   static PyObject* const dict_name = intern("__dict__");
   if (PyUnicode_Compare(name, dict_name) == 0) refuse_assigned_class(t, type);
   if (V variable = class_variable(t, type, name)) return variable;
-  if (PyObject* found = class_attribute(t, type, name); found && !(PyUnicode_Compare(name, dict_name) == 0)) return attribute_of_class(t, found, owner, type);
+  if (PyObject* found = class_attribute(t, type, name); found && !(PyUnicode_Compare(name, dict_name) == 0))
+    return attribute_of_class(t, found, owner, type);
   if (from_meta) return bind_class_attribute(t, from_meta, owner, meta);
   static PyObject* const getattr_name = intern("__getattr__");
-  if (PyObject* getattr = overridden(t, meta, getattr_name)) return t.call(wrap_constant(t, getattr), {owner, wrap_constant(t, name)}, {});
+  if (PyObject* getattr = overridden(t, meta, getattr_name))
+    return t.call(wrap_constant(t, getattr), {owner, wrap_constant(t, name)}, {});
   return nullptr;
 }
 
@@ -271,7 +286,8 @@ V super_attribute(TraceRun& t, SuperValue& super, PyObject* name) {
   V self = super.self;
   auto* object = as<ObjectValue>(self);
   bool on_class = false;
-  if (object && PyType_Check(object->object.get()) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(object->object.get()), super.type.get())) {
+  if (object && PyType_Check(object->object.get()) &&
+      PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(object->object.get()), super.type.get())) {
     type = reinterpret_cast<PyTypeObject*>(object->object.get());
     guard_value(t, *object);
     on_class = true;
@@ -303,7 +319,8 @@ V module_member(TraceRun& t, const V& owner, ObjectValue& value, PyObject* name)
   static PyObject* const tables[] = {intern("_parameters"), intern("_buffers"), intern("_modules")};
   PyObject* members = instance_dict(value.object.get());
   for (PyObject* table_name : tables) {
-    if (written_attribute(t, owner, table_name)) break_graph(BreakReason::UnsupportedObject, "a module whose tables were replaced");
+    if (written_attribute(t, owner, table_name))
+      break_graph(BreakReason::UnsupportedObject, "a module whose tables were replaced");
     PyObject* table = dict_get(members, table_name);
     if (!table || !PyDict_Check(table)) continue;
     V tracked = t.wrap(table, t.sources().make(SourceKind::Attribute, value.source, 0, table_name));
@@ -349,7 +366,8 @@ V object_attribute(TraceRun& t, const V& owner, ObjectValue& value, PyObject* na
     V space = known_dict(t, instance_dict(object), t.sources().make(SourceKind::InstanceDict, value.source));
     if (V found = space ? dict_find(t, *as<DictValue>(space), name) : nullptr) return found;
     if (auto written = written_global(t, instance_dict(object), name)) {
-      if (!*written) break_graph(BreakReason::UnsupportedObject, "an attribute of a module that was deleted as a global");
+      if (!*written)
+        break_graph(BreakReason::UnsupportedObject, "an attribute of a module that was deleted as a global");
       return *written;
     }
     if (PyObject* found = space ? nullptr : dict_get(instance_dict(object), name)) {
@@ -360,7 +378,8 @@ V object_attribute(TraceRun& t, const V& owner, ObjectValue& value, PyObject* na
     if (!from_type) {
       // A module's __getattr__ (lazy imports) is run by Python.
       static PyObject* const getattr_name = intern("__getattr__");
-      if (dict_get(instance_dict(object), getattr_name)) break_graph(BreakReason::UnsupportedObject, "a module with __getattr__");
+      if (dict_get(instance_dict(object), getattr_name))
+        break_graph(BreakReason::UnsupportedObject, "a module with __getattr__");
       if (!space) add_guard(t, GuardKind::LacksKey, t.sources().make(SourceKind::InstanceDict, value.source), name);
       return nullptr;
     }
@@ -371,7 +390,8 @@ V object_attribute(TraceRun& t, const V& owner, ObjectValue& value, PyObject* na
   if (found) note_descriptor(t, Py_TYPE(found));
   const bool data = found && Py_TYPE(found)->tp_descr_set;
   if (data) {
-    if (Py_TYPE(found) == &PyProperty_Type || is_tuple_getter(found)) return bind_class_attribute(t, found, owner, type);
+    if (Py_TYPE(found) == &PyProperty_Type || is_tuple_getter(found))
+      return bind_class_attribute(t, found, owner, type);
     static PyObject* const dict_name = intern("__dict__");
     if (PyUnicode_Compare(name, dict_name) == 0)
       if (PyObject* dict = instance_dict(object)) return outside_dict(t, owner, value, dict);
@@ -399,7 +419,8 @@ V object_attribute(TraceRun& t, const V& owner, ObjectValue& value, PyObject* na
   }
   if (PyObject* members = instance_dict(object)) {
     SourceRef members_source = t.sources().make(SourceKind::InstanceDict, value.source);
-    // The dict itself may be a value of the trace, through `vars(x)` or `x.__dict__`: then its items are the attributes.
+    // The dict itself may be a value of the trace, through `vars(x)` or `x.__dict__`: then its items are the
+    // attributes.
     if (V known = known_dict(t, members, members_source)) {
       if (V own = dict_find(t, *as<DictValue>(known), name)) return own;
       if (found && is_cached_property(found)) return cached_property(t, owner, found, name);
@@ -474,8 +495,10 @@ V class_attribute_rules(TraceRun& t, const V& owner, PyObject* name) {
   if (real && PyModule_CheckExact(real)) return attribute_by_default(t, owner, name);
   if (real && PyType_Check(real)) {
     // `__getattr__` of a metaclass: type_attribute.
-    PyObject* rule = Py_TYPE(real)->tp_flags & Py_TPFLAGS_HEAPTYPE ? overridden(t, Py_TYPE(real), getattribute_name) : nullptr;
-    return rule ? t.call(wrap_constant(t, rule), {owner, wrap_constant(t, name)}, {}) : attribute_by_default(t, owner, name);
+    PyObject* rule =
+        Py_TYPE(real)->tp_flags & Py_TPFLAGS_HEAPTYPE ? overridden(t, Py_TYPE(real), getattribute_name) : nullptr;
+    return rule ? t.call(wrap_constant(t, rule), {owner, wrap_constant(t, name)}, {})
+                : attribute_by_default(t, owner, name);
   }
   PyObject* getattribute = overridden(t, type, getattribute_name);
   PyObject* getattr = class_attribute(t, type, getattr_name);
@@ -498,12 +521,16 @@ V class_attribute_rules(TraceRun& t, const V& owner, PyObject* name) {
     try {
       found = first();
     } catch (const RaisedInTrace& raised) {
-      if (!PyType_IsSubtype(as<InstanceValue>(raised.exception)->type.get(), reinterpret_cast<PyTypeObject*>(PyExc_AttributeError))) throw;
+      if (!PyType_IsSubtype(as<InstanceValue>(raised.exception)->type.get(),
+                            reinterpret_cast<PyTypeObject*>(PyExc_AttributeError)))
+        throw;
     }
   }
   if (found) return found;
-  if (real && is_method_of_module(getattr, "Module.__getattr__")) return module_member(t, owner, *as<ObjectValue>(owner), name);
-  if (!PyFunction_Check(getattr)) break_graph(BreakReason::UnsupportedObject, std::string("class ") + type->tp_name + " has __getattr__");
+  if (real && is_method_of_module(getattr, "Module.__getattr__"))
+    return module_member(t, owner, *as<ObjectValue>(owner), name);
+  if (!PyFunction_Check(getattr))
+    break_graph(BreakReason::UnsupportedObject, std::string("class ") + type->tp_name + " has __getattr__");
   return t.call(wrap_constant(t, getattr), {owner, wrap_constant(t, name)}, {});
 }
 
@@ -515,7 +542,8 @@ V function_annotations(TraceRun& tracer, FunctionValue& function) {
   auto dict = std::make_shared<DictValue>();
   if (function.annotations) {
     std::vector<V> items = tracer.sequence_items(function.annotations);
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) dict_store(tracer, dict, constant_key(tracer, items[i]), items[i + 1]);
+    for (std::size_t i = 0; i + 1 < items.size(); i += 2)
+      dict_store(tracer, dict, constant_key(tracer, items[i]), items[i + 1]);
   }
   function.annotations = dict;
   return dict;
@@ -528,7 +556,8 @@ V find_attribute(TraceRun& t, const V& owner, PyObject* name) {
   // Whether an array has nothing of its own under this name. A tensor made in the trace has no attributes of its own.
   auto lacks_own = [&]() {
     if (as<ArrayValue>(owner)->library == Library::Numpy || !owner->source) return true;
-    auto real = std::find_if(t.identity->values.begin(), t.identity->values.end(), [&](auto& known) { return known.second == owner; });
+    auto real = std::find_if(t.identity->values.begin(), t.identity->values.end(),
+                             [&](auto& known) { return known.second == owner; });
     PyObject* members = real != t.identity->values.end() ? instance_dict(real->first) : nullptr;
     if (!members || dict_get(members, name)) return false;
     add_guard(t, GuardKind::LacksKey, t.sources().make(SourceKind::InstanceDict, owner->source), name);
@@ -543,7 +572,8 @@ V find_attribute(TraceRun& t, const V& owner, PyObject* name) {
         // Methods of numbers and strings.
         PyObject* found = fj_type_lookup(t.type_of(owner), name);
         if (!found) return nullptr;
-        if (Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type) return bind_class_attribute(t, found, owner, t.type_of(owner));
+        if (Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type)
+          return bind_class_attribute(t, found, owner, t.type_of(owner));
         PyObject* constant = t.constant_object(owner);
         Ref<> result = constant ? Ref<>::steal(PyObject_GetAttr(constant, name)) : Ref<>();
         if (!result) break_graph(BreakReason::ErrorWhileTracing, take_error());
@@ -563,7 +593,8 @@ V find_attribute(TraceRun& t, const V& owner, PyObject* name) {
       if (!fj_type_lookup(t.type_of(owner), name) && lacks_own()) return nullptr;
       return array_attribute(t, owner, text);
     case ValueKind::Builtin:
-      if (V array = as<BuiltinValue>(owner)->owner; array->kind == ValueKind::Array && as<BuiltinValue>(owner)->name == "flags")
+      if (V array = as<BuiltinValue>(owner)->owner;
+          array->kind == ValueKind::Array && as<BuiltinValue>(owner)->name == "flags")
         return numpy_flag(t, std::static_pointer_cast<ArrayValue>(array), text);
       break;
     case ValueKind::Super:
@@ -592,7 +623,8 @@ V find_attribute(TraceRun& t, const V& owner, PyObject* name) {
       break;
     }
     case ValueKind::Iterator:
-      if (text == "__next__" || text == "__iter__" || (as<IteratorValue>(owner)->frame && (text == "send" || text == "throw" || text == "close"))) {
+      if (text == "__next__" || text == "__iter__" ||
+          (as<IteratorValue>(owner)->frame && (text == "send" || text == "throw" || text == "close"))) {
         auto method = std::make_shared<BuiltinValue>();
         method->owner = owner;
         method->name = text;
@@ -674,14 +706,16 @@ V find_attribute(TraceRun& t, const V& owner, PyObject* name) {
   PyObject* found = class_attribute(t, type, name);
   if (!found) return nullptr;
   if (Py_TYPE(found) == &PyClassMethodDescr_Type) return bind_class_attribute(t, found, owner, type);
-  if (Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type) return bind_class_attribute(t, found, owner, type);
+  if (Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type)
+    return bind_class_attribute(t, found, owner, type);
   break_graph(BreakReason::UnsupportedObject, "attribute '" + text + "' of " + describe(owner));
 }
 
 V TraceRun::get_attribute(const V& owner, std::string_view name) {
   Ref<> text = keep(Ref<>::steal(PyUnicode_FromStringAndSize(name.data(), name.size())));
   V found = find_attribute(*this, owner, text.get());
-  if (!found) break_graph(BreakReason::ErrorWhileTracing, describe(owner) + " has no attribute '" + std::string(name) + "'");
+  if (!found)
+    break_graph(BreakReason::ErrorWhileTracing, describe(owner) + " has no attribute '" + std::string(name) + "'");
   return found;
 }
 

@@ -13,7 +13,8 @@ PyObject* instance_dict(PyObject* object);
 bool is_method_of_module(PyObject* function, const char* qualname);
 /// A method a class has in Python; null: C's.
 PyObject* overridden(TraceRun& tracer, PyTypeObject* type, PyObject* name);
-/// The type has rules of its own in C for attributes: super, weakref.proxy, thread locals. `slot`: __getattribute__ or __setattr__.
+/// The type has rules of its own in C for attributes: super, weakref.proxy, thread locals. `slot`: __getattribute__ or
+/// __setattr__.
 bool has_own_rules(PyTypeObject* type, const char* slot, void* usual);
 
 /// Null if there is no such attribute (guarded).

@@ -1,7 +1,7 @@
 /// What programs ask about classes: isinstance, issubclass, type, callable and dir on symbolic values.
 ///
-/// Python's answer goes by the MRO, by what an object calls its class, and, for abstract classes, by what was registered. The answer
-/// of now is taken and what it depends on is guarded. Start at `is_subclass`.
+/// Python's answer goes by the MRO, by what an object calls its class, and, for abstract classes, by what was
+/// registered. The answer of now is taken and what it depends on is guarded. Start at `is_subclass`.
 #include <cstring>
 
 #include "tracer/builtins/builtin_table.h"
@@ -48,8 +48,8 @@ bool is_settled(PyTypeObject* type) {
   return text == "torch" || text == "numpy" || text.rfind("torch.", 0) == 0 || text.rfind("numpy.", 0) == 0;
 }
 
-/// What an abstract class says of a class of the user's holds until some class is registered somewhere, which moves a number that
-/// the module abc keeps, or the class itself changes.
+/// What an abstract class says of a class of the user's holds until some class is registered somewhere, which moves a
+/// number that the module abc keeps, or the class itself changes.
 void guard_abstract_answer(TraceRun& t, PyTypeObject* type, PyTypeObject* base) {
   static PyObject* const hook_name = PyUnicode_InternFromString("__subclasshook__");
   PyObject* hook = class_attribute(t, base, hook_name);
@@ -57,14 +57,16 @@ void guard_abstract_answer(TraceRun& t, PyTypeObject* type, PyTypeObject* base) 
   PyErr_Clear();
   const std::string home = module && PyUnicode_Check(module.get()) ? text_of(module.get()) : "";
   // Python's own look for methods; C's has no opinion.
-  if (hook != fj_type_lookup(&PyBaseObject_Type, hook_name) && home != "collections.abc" && home != "typing" && home != "contextlib")
+  if (hook != fj_type_lookup(&PyBaseObject_Type, hook_name) && home != "collections.abc" && home != "typing" &&
+      home != "contextlib")
     break_graph(BreakReason::UnsupportedObject, std::string("isinstance of the abstract class ") + base->tp_name);
   PyObject* const token = once([] { return imported("_abc", "get_cache_token").release(); });
   static PyObject* const nothing = PyTuple_New(0);
   Ref<> number = token ? Ref<>::steal(PyObject_CallNoArgs(token)) : Ref<>();
   if (!number) break_graph(BreakReason::UnsupportedObject, take_error());
   // Not a value of the program's: nothing here holds for another number, so it is never a symbol.
-  add_guard(t, GuardKind::Equals, t.sources().make(SourceKind::Answer, t.sources().constant(token), 0, nothing), t.keep(number).get());
+  add_guard(t, GuardKind::Equals, t.sources().make(SourceKind::Answer, t.sources().constant(token), 0, nothing),
+            t.keep(number).get());
   guard_type_version(t, type);
 }
 
@@ -74,8 +76,9 @@ bool is_subclass(TraceRun& t, PyTypeObject* type, PyTypeObject* base) {
   static PyObject* const check = PyUnicode_InternFromString("__subclasscheck__");
   static PyObject* const instance_check = PyUnicode_InternFromString("__instancecheck__");
   PyTypeObject* meta = Py_TYPE(base);
-  if (meta == &PyType_Type || (class_attribute(t, meta, check) == fj_type_lookup(&PyType_Type, check) &&
-                               class_attribute(t, meta, instance_check) == fj_type_lookup(&PyType_Type, instance_check)))
+  if (meta == &PyType_Type ||
+      (class_attribute(t, meta, check) == fj_type_lookup(&PyType_Type, check) &&
+       class_attribute(t, meta, instance_check) == fj_type_lookup(&PyType_Type, instance_check)))
     return false;
   // ABCs answer by registration; torch's Parameter and Buffer by a mark on tensors.
   if (!std::strcmp(meta->tp_name, "ABCMeta")) {
@@ -100,7 +103,8 @@ V builtin_isinstance(TraceRun& t, std::vector<V>& a, Keywords& k) {
   // What an object calls its class counts too.
   static PyObject* const class_name = PyUnicode_InternFromString("__class__");
   const bool has_rules = a[0]->kind == ValueKind::Object || a[0]->kind == ValueKind::Instance;
-  const bool pretends = has_rules && class_attribute(t, type, class_name) != fj_type_lookup(&PyBaseObject_Type, class_name);
+  const bool pretends =
+      has_rules && class_attribute(t, type, class_name) != fj_type_lookup(&PyBaseObject_Type, class_name);
   PyTypeObject* said = nullptr;
   for (PyTypeObject* base : classes_of(t, a[1])) {
     if (is_subclass(t, type, base)) return t.boolean(true);
@@ -120,7 +124,8 @@ V builtin_issubclass(TraceRun& t, std::vector<V>& a, Keywords& k) {
   PyObject* type = t.constant_object(a[0]);
   // What has no bases is no class, whatever the other is.
   if (type && !PyType_Check(type) && (is_plain(type) || dtype_from_object(type)) && !classes_of(t, a[1]).empty())
-    raise(t, PyExc_TypeError, {t.string("issubclass() arg 1 must be a class")}, BreakReason::ErrorWhileTracing, "issubclass() of something else than a class");
+    raise(t, PyExc_TypeError, {t.string("issubclass() arg 1 must be a class")}, BreakReason::ErrorWhileTracing,
+          "issubclass() of something else than a class");
   if (!type || !PyType_Check(type)) unknown_call("issubclass", a);
   guard_bases(t, reinterpret_cast<PyTypeObject*>(type));
   for (PyTypeObject* base : classes_of(t, a[1]))
@@ -139,7 +144,8 @@ V builtin_type(TraceRun& t, std::vector<V>& a, Keywords& k) {
     static PyObject* const module = PyUnicode_InternFromString("__module__");
     static PyObject* const name_name = PyUnicode_InternFromString("__name__");
     Frame& frame = *t.frames.back();
-    if (dict_place(t, *space, module) == members.size()) members.emplace_back(Ref<>::borrow(module), load_global(t, frame, name_name));
+    if (dict_place(t, *space, module) == members.size())
+      members.emplace_back(Ref<>::borrow(module), load_global(t, frame, name_name));
     return make_class(t, text_of(name), t.sequence_items(a[1]), members);
   }
   expect("type", a, k, 1, 1);
@@ -149,14 +155,22 @@ V builtin_type(TraceRun& t, std::vector<V>& a, Keywords& k) {
 V builtin_callable(TraceRun& t, std::vector<V>& a, Keywords& k) {
   expect("callable", a, k, 1, 1);
   switch (a[0]->kind) {
-    case ValueKind::Function: case ValueKind::BoundMethod: case ValueKind::Builtin: case ValueKind::Partial: return t.boolean(true);
+    case ValueKind::Function:
+    case ValueKind::BoundMethod:
+    case ValueKind::Builtin:
+    case ValueKind::Partial: return t.boolean(true);
     case ValueKind::Object: case ValueKind::Instance: {
       static PyObject* const name = PyUnicode_InternFromString("__call__");
       PyTypeObject* type = t.type_of(a[0]);
       class_attribute(t, type, name);
       return t.boolean(type->tp_call != nullptr);
     }
-    case ValueKind::Set: case ValueKind::Array: case ValueKind::Tuple: case ValueKind::List: case ValueKind::Dict: case ValueKind::SymInt: return t.boolean(false);
+    case ValueKind::Set:
+    case ValueKind::Array:
+    case ValueKind::Tuple:
+    case ValueKind::List:
+    case ValueKind::Dict:
+    case ValueKind::SymInt: return t.boolean(false);
     default: unknown_call("callable", a);
   }
 }
@@ -181,7 +195,8 @@ V builtin_dir(TraceRun& t, std::vector<V>& a, Keywords& k) {
     if (class_attribute(t, Py_TYPE(type), name) != fj_type_lookup(&PyType_Type, name)) unknown_call("dir", a);
   guard_type_version(t, type);
   // Not by the metaclass's own __dir__.
-  Ref<> names = Ref<>::steal(PyObject_CallOneArg(fj_type_lookup(&PyType_Type, own_rule), reinterpret_cast<PyObject*>(type)));
+  Ref<> names =
+      Ref<>::steal(PyObject_CallOneArg(fj_type_lookup(&PyType_Type, own_rule), reinterpret_cast<PyObject*>(type)));
   Ref<> all = names ? Ref<>::steal(PySet_New(names.get())) : Ref<>();
   if (!all) raise_python_error(t);
   if (fj_type_lookup(type, dict_name)) {
@@ -195,7 +210,8 @@ V builtin_dir(TraceRun& t, std::vector<V>& a, Keywords& k) {
   Ref<> sorted = Ref<>::steal(PySequence_List(all.get()));
   if (!sorted || PyList_Sort(sorted.get()) < 0) raise_python_error(t);
   std::vector<V> items;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(sorted.get()); ++i) items.push_back(wrap_constant(t, t.keep(Ref<>::borrow(PyList_GET_ITEM(sorted.get(), i))).get()));
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(sorted.get()); ++i)
+    items.push_back(wrap_constant(t, t.keep(Ref<>::borrow(PyList_GET_ITEM(sorted.get(), i))).get()));
   return t.list(std::move(items));
 }
 

@@ -1,8 +1,9 @@
 /// Classes made in the trace: the class statement and type(name, bases, namespace).
 ///
-/// The body runs symbolically. The class itself is made for real while tracing, so that lookups in it are CPython's own, with
-/// functions that stand for the functions of the trace (`made_functions_`): whoever finds one gets the Value it stands for.
-/// It never leaves the trace: where it, or an instance of it, would be live at an exit, the trace ends before the statement.
+/// The body runs symbolically. The class itself is made for real while tracing, so that lookups in it are CPython's
+/// own, with functions that stand for the functions of the trace (`made_functions_`): whoever finds one gets the Value
+/// it stands for. It never leaves the trace: where it, or an instance of it, would be live at an exit, the trace ends
+/// before the statement.
 #include "tracer/values/classes/class_statement.h"
 
 #include "runtime/base/error.h"
@@ -22,11 +23,13 @@ static Ref<> stand_in(TraceRun& t, FunctionValue& function, const V& value);
 Ref<> stand_in(TraceRun& t, FunctionValue& function, const V& value) {
   for (auto& [object, known] : t.identity->functions)
     if (known == value) return Ref<>::borrow(object);
-  Ref<> made = Ref<>::steal(PyFunction_NewWithQualName(reinterpret_cast<PyObject*>(function.code.get()), function.globals.get(), function.qualname.get()));
+  Ref<> made = Ref<>::steal(PyFunction_NewWithQualName(reinterpret_cast<PyObject*>(function.code.get()),
+                                                       function.globals.get(), function.qualname.get()));
   const Py_ssize_t free_count = Py_ssize_t(function.closure.size());
   Ref<> closure = Ref<>::steal(PyTuple_New(free_count));
   for (Py_ssize_t i = 0; i < free_count; ++i) PyTuple_SET_ITEM(closure.get(), i, PyCell_New(nullptr));
-  if (!made || (free_count && PyFunction_SetClosure(made.get(), closure.get()) < 0)) break_graph(BreakReason::ErrorWhileTracing, take_error());
+  if (!made || (free_count && PyFunction_SetClosure(made.get(), closure.get()) < 0))
+    break_graph(BreakReason::ErrorWhileTracing, take_error());
   t.identity->functions.emplace(t.keep(made).get(), value);
   return made;
 }
@@ -34,15 +37,19 @@ Ref<> stand_in(TraceRun& t, FunctionValue& function, const V& value) {
 namespace {
 
 /// property(f), staticmethod(f), classmethod(f)
-bool is_wrapper_type(PyTypeObject* type) { return type == &PyProperty_Type || type == &PyStaticMethod_Type || type == &PyClassMethod_Type; }
+bool is_wrapper_type(PyTypeObject* type) {
+  return type == &PyProperty_Type || type == &PyStaticMethod_Type || type == &PyClassMethod_Type;
+}
 
-/// What a class's namespace holds: constants, functions as stand-ins. Null: something that would have to be made anew each time.
+/// What a class's namespace holds: constants, functions as stand-ins. Null: something that would have to be made anew
+/// each time.
 Ref<> real_member(TraceRun& t, const V& value) {
   if (auto* function = as<FunctionValue>(value)) return stand_in(t, *function, value);
   if (PyObject* constant = t.constant_object(value)) return Ref<>::borrow(constant);
   auto* object = as<ObjectValue>(value);
   if (!object) return {};
-  if (object->source && object->source->kind != SourceKind::Constant) add_guard(t, GuardKind::Identity, object->source, object->object.get());
+  if (object->source && object->source->kind != SourceKind::Constant)
+    add_guard(t, GuardKind::Identity, object->source, object->object.get());
   return object->object;
 }
 
@@ -64,7 +71,8 @@ V make_class_wrapper(TraceRun& t, PyTypeObject* type, const std::vector<V>& posi
     if (!member) return nullptr;
     PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(member.get()));
   }
-  Ref<> made = any_made ? Ref<>::steal(PyObject_CallObject(reinterpret_cast<PyObject*>(type), arguments.get())) : Ref<>();
+  Ref<> made =
+      any_made ? Ref<>::steal(PyObject_CallObject(reinterpret_cast<PyObject*>(type), arguments.get())) : Ref<>();
   if (!made) {
     PyErr_Clear();
     return nullptr;
@@ -74,11 +82,13 @@ V make_class_wrapper(TraceRun& t, PyTypeObject* type, const std::vector<V>& posi
   return value;
 }
 
-V make_class(TraceRun& t, const std::string& name, const std::vector<V>& bases, const std::vector<std::pair<Ref<>, V>>& members) {
+V make_class(TraceRun& t, const std::string& name, const std::vector<V>& bases,
+             const std::vector<std::pair<Ref<>, V>>& members) {
   Ref<> real_bases = Ref<>::steal(PyTuple_New(Py_ssize_t(bases.size())));
   for (std::size_t i = 0; i < bases.size(); ++i) {
     PyObject* base = t.constant_object(bases[i]);
-    if (!base || !PyType_Check(base) || Py_TYPE(base) != &PyType_Type || runs_code_when_derived(t, reinterpret_cast<PyTypeObject*>(base)))
+    if (!base || !PyType_Check(base) || Py_TYPE(base) != &PyType_Type ||
+        runs_code_when_derived(t, reinterpret_cast<PyTypeObject*>(base)))
       break_graph(BreakReason::UnsupportedBytecode, "a class statement with such a base");
     PyTuple_SET_ITEM(real_bases.get(), Py_ssize_t(i), Py_NewRef(base));
   }
@@ -91,11 +101,13 @@ V make_class(TraceRun& t, const std::string& name, const std::vector<V>& bases, 
       continue;
     }
     Ref<> member = real_member(t, value);
-    if (!member || fj_type_lookup(Py_TYPE(member.get()), set_name)) break_graph(BreakReason::UnsupportedBytecode, "a class statement that makes " + describe(value));
+    if (!member || fj_type_lookup(Py_TYPE(member.get()), set_name))
+      break_graph(BreakReason::UnsupportedBytecode, "a class statement that makes " + describe(value));
     PyDict_SetItem(space.get(), key.get(), member.get());
   }
   Ref<> text = Ref<>::steal(PyUnicode_FromString(name.c_str()));
-  Ref<> made = Ref<>::steal(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PyType_Type), text.get(), real_bases.get(), space.get(), nullptr));
+  Ref<> made = Ref<>::steal(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PyType_Type), text.get(),
+                                                         real_bases.get(), space.get(), nullptr));
   if (!made) break_graph(BreakReason::ErrorWhileTracing, take_error());
   t.classes->made.emplace(t.keep(made).get(), current_step);
   V value = wrap_constant(t, made.get());
@@ -106,7 +118,8 @@ V make_class(TraceRun& t, const std::string& name, const std::vector<V>& bases, 
 V build_class(TraceRun& t, const std::vector<V>& positional, const Keywords& keywords) {
   auto* body = positional.size() >= 2 ? as<FunctionValue>(positional[0]) : nullptr;
   PyObject* name = body ? t.constant_object(positional[1]) : nullptr;
-  if (!body || !name || !PyUnicode_Check(name) || !keywords.empty()) break_graph(BreakReason::UnsupportedBytecode, "a class statement");
+  if (!body || !name || !PyUnicode_Check(name) || !keywords.empty())
+    break_graph(BreakReason::UnsupportedBytecode, "a class statement");
   auto frame = std::make_shared<Frame>();
   frame->code = t.decodes.get(body->code.get());
   frame->co = body->code.get();

@@ -8,7 +8,8 @@ namespace fj {
 class TraceRun;
 
 V build_class(TraceRun& t, const std::vector<V>& positional, const Keywords& keywords);
-V make_class(TraceRun& t, const std::string& name, const std::vector<V>& bases, const std::vector<std::pair<Ref<>, V>>& members);
+V make_class(TraceRun& t, const std::string& name, const std::vector<V>& bases,
+             const std::vector<std::pair<Ref<>, V>>& members);
 /// property(f) and the like of functions made in the trace; null: something else.
 V make_class_wrapper(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords);
 /// The step at which this class (or descriptor) was made in the trace.

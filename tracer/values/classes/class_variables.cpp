@@ -1,9 +1,9 @@
 /// Attributes of classes that compiled code assigns: `Parser.count += 1`.
 ///
-/// What a class has under a name is a constant of the trace, guarded as such (`class_attribute`): right for methods and defaults, and for
-/// a counter a trace for every value. So the names that traced code has assigned are remembered, and those are read like an attribute of
-/// any object, from a source. An assignment is in the log of effects; what the trace has assigned is found here, in the order of the
-/// classes' bases, before what the real classes hold.
+/// What a class has under a name is a constant of the trace, guarded as such (`class_attribute`): right for methods and
+/// defaults, and for a counter a trace for every value. So the names that traced code has assigned are remembered, and
+/// those are read like an attribute of any object, from a source. An assignment is in the log of effects; what the
+/// trace has assigned is found here, in the order of the classes' bases, before what the real classes hold.
 #include "tracer/values/classes/class_variables.h"
 
 #include <algorithm>
@@ -43,7 +43,12 @@ bool is_descriptor(PyObject* object) { return Py_TYPE(object)->tp_descr_get || P
 bool is_plain_variable(const V& value) {
   switch (value->kind) {
     case ValueKind::Object: return is_plain(as<ObjectValue>(value)->object.get());
-    case ValueKind::SymInt: case ValueKind::Number: case ValueKind::Array: case ValueKind::Tuple: case ValueKind::List: case ValueKind::Dict:
+    case ValueKind::SymInt:
+    case ValueKind::Number:
+    case ValueKind::Array:
+    case ValueKind::Tuple:
+    case ValueKind::List:
+    case ValueKind::Dict:
     case ValueKind::Set: return true;
     default: return false;
   }
@@ -60,7 +65,8 @@ PyObject* own_member(PyTypeObject* type, PyObject* name) {
 /// The first class that has it.
 PyTypeObject* owner_of(PyTypeObject* type, PyObject* name) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i)
-    if (auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i)); own_member(base, name)) return base;
+    if (auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i)); own_member(base, name))
+      return base;
   return nullptr;
 }
 
@@ -72,10 +78,12 @@ void guard_class_lookup(TraceRun& t, PyTypeObject* type, PyTypeObject* owner, Py
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
     PyObject* base = PyTuple_GET_ITEM(type->tp_mro, i);
     const bool is_owner = base == reinterpret_cast<PyObject*>(owner);
-    const bool changes = (reinterpret_cast<PyTypeObject*>(base)->tp_flags & Py_TPFLAGS_HEAPTYPE) && !made_class_at(t, base);
+    const bool changes =
+        (reinterpret_cast<PyTypeObject*>(base)->tp_flags & Py_TPFLAGS_HEAPTYPE) && !made_class_at(t, base);
     const bool written = t.classes->variables.count({reinterpret_cast<PyTypeObject*>(base), name});
     if (changes && !written)
-      add_guard(t, is_owner ? GuardKind::HasKey : GuardKind::LacksKey, t.sources().make(SourceKind::InstanceDict, t.sources().constant(base)), name);
+      add_guard(t, is_owner ? GuardKind::HasKey : GuardKind::LacksKey,
+                t.sources().make(SourceKind::InstanceDict, t.sources().constant(base)), name);
     if (is_owner) return;
   }
 }
@@ -99,12 +107,16 @@ V class_variable(TraceRun& t, PyTypeObject* type, PyObject* name) {
     return t.classes->variables.at({owner, key});
   }
   PyObject* found = is_assigned(type, key) ? fj_type_lookup(type, name) : nullptr;
-  if (!found || is_descriptor(found) || !(is_plain(found) || array_library(found) || PyList_CheckExact(found) || PyTuple_CheckExact(found) || PyDict_CheckExact(found)))
+  if (!found || is_descriptor(found) ||
+      !(is_plain(found) || array_library(found) || PyList_CheckExact(found) || PyTuple_CheckExact(found) ||
+        PyDict_CheckExact(found)))
     return nullptr;
   PyTypeObject* owner = owner_of(type, name);
-  if (!owner || !(owner->tp_flags & Py_TPFLAGS_HEAPTYPE) || made_class_at(t, reinterpret_cast<PyObject*>(owner))) return nullptr;
+  if (!owner || !(owner->tp_flags & Py_TPFLAGS_HEAPTYPE) || made_class_at(t, reinterpret_cast<PyObject*>(owner)))
+    return nullptr;
   guard_class_lookup(t, type, owner, key);
-  V value = t.wrap(found, t.sources().make(SourceKind::ClassVariable, t.sources().constant(reinterpret_cast<PyObject*>(owner)), 0, key));
+  V value = t.wrap(found, t.sources().make(SourceKind::ClassVariable,
+                                           t.sources().constant(reinterpret_cast<PyObject*>(owner)), 0, key));
   t.type_of(value);  // no descriptor, whatever becomes of it
   return value;
 }
@@ -115,8 +127,8 @@ void set_class_variable(TraceRun& t, const V& owner, PyTypeObject* type, PyObjec
   static PyObject* const setattr_name = intern("__setattr__");
   PyTypeObject* meta = Py_TYPE(type);
   // Special methods are what C code finds; a class made here nobody else has.
-  if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) || text.starts_with("__") ||
-      made_class_at(t, reinterpret_cast<PyObject*>(type)) || !is_plain_variable(value))
+  if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) ||
+      text.starts_with("__") || made_class_at(t, reinterpret_cast<PyObject*>(type)) || !is_plain_variable(value))
     refuse();
   if (class_attribute(t, meta, setattr_name) != fj_type_lookup(&PyType_Type, setattr_name)) refuse();
   if (PyObject* of_meta = class_attribute(t, meta, name); of_meta && is_descriptor(of_meta)) refuse();
@@ -141,7 +153,8 @@ void set_class_variable(TraceRun& t, const V& owner, PyTypeObject* type, PyObjec
 void refuse_assigned_class(TraceRun& t, PyTypeObject* type) {
   for (auto& [place, value] : t.classes->variables)
     if (PyType_IsSubtype(type, const_cast<PyTypeObject*>(place.first)))
-      break_graph(BreakReason::UnsupportedObject, std::string("looks at class ") + type->tp_name + ", an attribute of which was assigned");
+      break_graph(BreakReason::UnsupportedObject,
+                  std::string("looks at class ") + type->tp_name + ", an attribute of which was assigned");
 }
 
 }  // namespace fj

@@ -1,8 +1,8 @@
 /// Classes: making their instances by __new__ and __init__, and the methods that C code gives them.
 ///
-/// Python code of a class is inlined; what is left is the C code of its builtin base: object, list, dict, set, tuple, int,
-/// float, str... An instance of a class derived from one of those has its container or number in `contents`.
-/// Start at `call_type` and `call_builtin_method`.
+/// Python code of a class is inlined; what is left is the C code of its builtin base: object, list, dict, set, tuple,
+/// int, float, str... An instance of a class derived from one of those has its container or number in `contents`. Start
+/// at `call_type` and `call_builtin_method`.
 #include "tracer/values/classes/classes.h"
 
 #include <algorithm>
@@ -34,15 +34,19 @@ namespace fj {
 
 static V make_instance(TraceRun& t, PyTypeObject* type, std::vector<V> positional, Keywords keywords);
 static V make_named_tuple(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords);
-static V object_method(TraceRun& t, const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords);
+static V object_method(TraceRun& t, const V& owner, const std::string& name, std::vector<V>& positional,
+                       Keywords& keywords);
 
 namespace {
 
-bool is_exception_type(PyTypeObject* type) { return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)); }
+bool is_exception_type(PyTypeObject* type) {
+  return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
+}
 
 /// Immutable and plain: an instance of a derived class holds a constant.
 bool is_number_or_text(PyTypeObject* type) {
-  return type == &PyLong_Type || type == &PyFloat_Type || type == &PyUnicode_Type || type == &PyComplex_Type || type == &PyBytes_Type;
+  return type == &PyLong_Type || type == &PyFloat_Type || type == &PyUnicode_Type || type == &PyComplex_Type ||
+         type == &PyBytes_Type;
 }
 
 std::string type_name(PyTypeObject* type) {
@@ -64,17 +68,21 @@ Ref<> named_fields(PyTypeObject* type) {
 
 bool is_plain_named_tuple(PyTypeObject* type) {
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || !named_fields(type) || type->tp_dictoffset != 0) return false;
-  // All that a class body gives such a class without saying anything about how its instances behave, and what namedtuple() makes.
+  // All that a class body gives such a class without saying anything about how its instances behave, and what
+  // namedtuple() makes.
   PyObject* const known_names = once([] {
     PyObject* names = PySet_New(nullptr);
-    for (const char* name : {"__module__", "__doc__", "__slots__", "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__orig_bases__",
-                             "__parameters__", "__type_params__", "__static_attributes__", "__firstlineno__", "__classdictcell__", "__class_getitem__", "__init_subclass__"})
+    for (const char* name :
+         {"__module__", "__doc__", "__slots__", "__annotations__", "__annotate__", "__annotate_func__",
+          "__annotations_cache__", "__orig_bases__", "__parameters__", "__type_params__", "__static_attributes__",
+          "__firstlineno__", "__classdictcell__", "__class_getitem__", "__init_subclass__"})
       PySet_Add(names, intern(name));
     Ref<> maker = imported("collections", "namedtuple");
     Ref<> made = maker ? Ref<>::steal(PyObject_CallFunction(maker.get(), "ss", "made", "field")) : Ref<>();
     FJ_CHECK(names && made, "collections.namedtuple");
     PyObject *name, *value;
-    for (Py_ssize_t at = 0; PyDict_Next(reinterpret_cast<PyTypeObject*>(made.get())->tp_dict, &at, &name, &value);) PySet_Add(names, name);
+    for (Py_ssize_t at = 0; PyDict_Next(reinterpret_cast<PyTypeObject*>(made.get())->tp_dict, &at, &name, &value);)
+      PySet_Add(names, name);
     return names;
   });
   // Any other special name may be one that C code asks an instance's class for.
@@ -83,13 +91,15 @@ bool is_plain_named_tuple(PyTypeObject* type) {
     if (!(base->tp_flags & Py_TPFLAGS_HEAPTYPE)) continue;
     PyObject *name, *value;
     for (Py_ssize_t at = 0; PyDict_Next(base->tp_dict, &at, &name, &value);)
-      if (PyUnicode_Check(name) && text_of(name).starts_with("__") && PySet_Contains(known_names, name) != 1) return false;
+      if (PyUnicode_Check(name) && text_of(name).starts_with("__") && PySet_Contains(known_names, name) != 1)
+        return false;
   }
   // Its text is made by the module collections.
   static PyObject* const repr_name = intern("__repr__");
   static PyObject* const module_name = intern("__name__");
   PyObject* repr = fj_type_lookup(type, repr_name);
-  PyObject* module = repr && PyFunction_Check(repr) ? PyDict_GetItemWithError(PyFunction_GET_GLOBALS(repr), module_name) : nullptr;
+  PyObject* module =
+      repr && PyFunction_Check(repr) ? PyDict_GetItemWithError(PyFunction_GET_GLOBALS(repr), module_name) : nullptr;
   return module && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "collections") == 0;
 }
 
@@ -97,8 +107,11 @@ namespace {
 
 /// OrderedDict's C code stores and deletes by what a derived class makes of it.
 bool has_items_of_ordered_dict(TraceRun& tracer, PyTypeObject* type) {
-  static PyObject* const names[] = {intern("__setitem__"), intern("__getitem__"), intern("__delitem__"), intern("__contains__"), intern("__missing__")};
-  return std::all_of(std::begin(names), std::end(names), [&](PyObject* name) { return class_attribute(tracer, type, name) == fj_type_lookup(&PyODict_Type, name); });
+  static PyObject* const names[] = {intern("__setitem__"), intern("__getitem__"), intern("__delitem__"),
+                                    intern("__contains__"), intern("__missing__")};
+  return std::all_of(std::begin(names), std::end(names), [&](PyObject* name) {
+    return class_attribute(tracer, type, name) == fj_type_lookup(&PyODict_Type, name);
+  });
 }
 
 }  // namespace
@@ -138,7 +151,8 @@ V new_instance(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional
     instance->contents = contents;
   } else if (base == &PyList_Type) {
     instance->contents = std::make_shared<ListValue>();
-  } else if (base == &PyDict_Type || base == &PyODict_Type || base == reinterpret_cast<PyTypeObject*>(defaultdict_type())) {
+  } else if (base == &PyDict_Type || base == &PyODict_Type ||
+             base == reinterpret_cast<PyTypeObject*>(defaultdict_type())) {
     auto dict = std::make_shared<DictValue>();
     if (base != &PyDict_Type) dict->type = Ref<>::borrow(reinterpret_cast<PyObject*>(base));
     instance->contents = dict;
@@ -171,27 +185,32 @@ V make_instance(TraceRun& t, PyTypeObject* type, std::vector<V> positional, Keyw
     made = t.call(wrap_constant(t, t.keep(function).get()), std::move(arguments), keywords);
   } else if (builtin_base(type) == &PyBaseObject_Type) {
     // An __init__ of C code fills fields that nobody here knows.
-    if (init && !own_init && type->tp_init != PyBaseObject_Type.tp_init) break_graph(BreakReason::UnknownCall, type_name(type) + "()");
+    if (init && !own_init && type->tp_init != PyBaseObject_Type.tp_init)
+      break_graph(BreakReason::UnknownCall, type_name(type) + "()");
     if ((!positional.empty() || !keywords.empty()) && !own_init) {
       if (type->tp_init == PyBaseObject_Type.tp_init)
-        raise(t, PyExc_TypeError, {t.string(std::string(type->tp_name) + "() takes no arguments")}, BreakReason::ErrorWhileTracing, "arguments of " + std::string(type->tp_name));
+        raise(t, PyExc_TypeError, {t.string(std::string(type->tp_name) + "() takes no arguments")},
+              BreakReason::ErrorWhileTracing, "arguments of " + std::string(type->tp_name));
       break_graph(BreakReason::UnknownCall, type_name(type) + "()");
     }
     made = new_instance(t, type, {}, {});
   } else {
     made = new_instance(t, type, positional, keywords);
   }
-  const bool is_one = (made->kind == ValueKind::Instance || made->kind == ValueKind::Tuple || made->kind == ValueKind::Dict || made->kind == ValueKind::List ||
-                       made->kind == ValueKind::Set || made->kind == ValueKind::Object) &&
-                      PyType_IsSubtype(t.type_of(made), type);
+  const bool is_one =
+      (made->kind == ValueKind::Instance || made->kind == ValueKind::Tuple || made->kind == ValueKind::Dict ||
+       made->kind == ValueKind::List || made->kind == ValueKind::Set || made->kind == ValueKind::Object) &&
+      PyType_IsSubtype(t.type_of(made), type);
   if (!is_one) return made;
   if (own_init) {
     positional.insert(positional.begin(), made);
     V nothing = t.call(wrap_constant(t, init), std::move(positional), std::move(keywords));
     if (!t.is_none(nothing)) break_graph(BreakReason::ErrorWhileTracing, "__init__() that returns something");
   } else if (V part = made->kind == ValueKind::Instance ? as<InstanceValue>(made)->contents : made;
-             part && (part->kind == ValueKind::List || part->kind == ValueKind::Dict || (part->kind == ValueKind::Set && !as<SetValue>(part)->frozen))) {
-    if (t.type_of(part) == &PyODict_Type && type != &PyODict_Type && !has_items_of_ordered_dict(t, type)) break_graph(BreakReason::UnknownCall, type_name(type) + "()");
+             part && (part->kind == ValueKind::List || part->kind == ValueKind::Dict ||
+                      (part->kind == ValueKind::Set && !as<SetValue>(part)->frozen))) {
+    if (t.type_of(part) == &PyODict_Type && type != &PyODict_Type && !has_items_of_ordered_dict(t, type))
+      break_graph(BreakReason::UnknownCall, type_name(type) + "()");
     container_method(t, part, "__init__", positional, keywords);
   }
   return made;
@@ -201,9 +220,11 @@ V make_instance(TraceRun& t, PyTypeObject* type, std::vector<V> positional, Keyw
 V make_named_tuple(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
   static PyObject* const new_name = intern("__new__");
   PyObject* own = type->tp_dict ? fj_type_lookup(type, new_name) : nullptr;
-  Ref<> function = own && Py_TYPE(own) == &PyStaticMethod_Type ? Ref<>::steal(PyObject_GetAttrString(own, "__func__")) : Ref<>::borrow(own);
+  Ref<> function = own && Py_TYPE(own) == &PyStaticMethod_Type ? Ref<>::steal(PyObject_GetAttrString(own, "__func__"))
+                                                               : Ref<>::borrow(own);
   if (!function || !PyFunction_Check(function.get())) return nullptr;
-  const std::string file = text_of(reinterpret_cast<PyCodeObject*>(reinterpret_cast<PyFunctionObject*>(function.get())->func_code)->co_filename);
+  const std::string file = text_of(
+      reinterpret_cast<PyCodeObject*>(reinterpret_cast<PyFunctionObject*>(function.get())->func_code)->co_filename);
   if (file.find("<string>") == std::string::npos) return nullptr;
   Ref<> fields = named_fields(type);
   Ref<> defaults = Ref<>::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "_field_defaults"));
@@ -230,9 +251,11 @@ V make_named_tuple(TraceRun& t, PyTypeObject* type, const std::vector<V>& positi
 }
 
 V call_type(TraceRun& t, const V& callable, PyTypeObject* type, std::vector<V> positional, Keywords keywords) {
-  if (!std::strcmp(type->tp_name, "functools.partial") && !positional.empty()) return make_partial(t, type, positional, std::move(keywords));
+  if (!std::strcmp(type->tp_name, "functools.partial") && !positional.empty())
+    return make_partial(t, type, positional, std::move(keywords));
   if (V mode = make_mode(t, callable, type, positional, keywords)) return mode;
-  if (type == &PyMethod_Type && positional.size() == 2 && keywords.empty()) return bound_method(t, positional[0], positional[1]);
+  if (type == &PyMethod_Type && positional.size() == 2 && keywords.empty())
+    return bound_method(t, positional[0], positional[1]);
   static PyObject* const call_name = intern("__call__");
   PyTypeObject* meta = Py_TYPE(type);
   if (PyObject* own = class_attribute(t, meta, call_name); own && is_python_method(t, own)) {
@@ -247,18 +270,22 @@ V call_type(TraceRun& t, const V& callable, PyTypeObject* type, std::vector<V> p
     auto instance = std::make_shared<InstanceValue>();
     instance->type = Ref<PyTypeObject>::borrow(type);
     // What a derived class defines is asked through it.
-    if (positional[0]->kind != ValueKind::Dict) break_graph(BreakReason::UnknownCall, type_name(type) + "() of " + describe(positional[0]));
+    if (positional[0]->kind != ValueKind::Dict)
+      break_graph(BreakReason::UnknownCall, type_name(type) + "() of " + describe(positional[0]));
     instance->contents = positional[0];
     return instance;
   }
   if (V made = make_class_wrapper(t, type, positional, keywords)) return made;
   if (V made = make_functional(t, type, positional, keywords)) return made;
   const bool python_class = (type->tp_flags & Py_TPFLAGS_HEAPTYPE) && meta->tp_call == PyType_Type.tp_call;
-  const bool container = type == &PyBaseObject_Type || type == &PyODict_Type || reinterpret_cast<PyObject*>(type) == defaultdict_type();
+  const bool container =
+      type == &PyBaseObject_Type || type == &PyODict_Type || reinterpret_cast<PyObject*>(type) == defaultdict_type();
   PyTypeObject* base = builtin_base(type);
-  const bool known_base = base == &PyBaseObject_Type || base == &PyList_Type || base == &PyDict_Type || base == &PySet_Type || base == &PyTuple_Type ||
-                          base == &PyODict_Type || reinterpret_cast<PyObject*>(base) == defaultdict_type() || is_number_or_text(base);
-  if (known_base && (container || python_class)) return make_instance(t, type, std::move(positional), std::move(keywords));
+  const bool known_base = base == &PyBaseObject_Type || base == &PyList_Type || base == &PyDict_Type ||
+                          base == &PySet_Type || base == &PyTuple_Type || base == &PyODict_Type ||
+                          reinterpret_cast<PyObject*>(base) == defaultdict_type() || is_number_or_text(base);
+  if (known_base && (container || python_class))
+    return make_instance(t, type, std::move(positional), std::move(keywords));
   break_graph(BreakReason::UnknownCall, type_name(type) + "()");
 }
 
@@ -268,7 +295,8 @@ V call_builtin_method(TraceRun& t, BuiltinValue& method, std::vector<V> position
   const V owner = method.owner;
   const std::string& name = method.name;
   if (V done = call_mode_method(t, owner, name)) return done;
-  if (auto* object = as<ObjectValue>(owner); object && is_lock(object->object.get())) break_graph(BreakReason::Lock, t.source_text());
+  if (auto* object = as<ObjectValue>(owner); object && is_lock(object->object.get()))
+    break_graph(BreakReason::Lock, t.source_text());
   if (V done = keywords.empty() ? call_context_variable(t, owner, name, positional) : nullptr) return done;
   if (auto* object = as<ObjectValue>(owner))
     if (PyObject* drawing = python_random_method(object->object.get(), name)) {
@@ -277,17 +305,22 @@ V call_builtin_method(TraceRun& t, BuiltinValue& method, std::vector<V> position
       positional.erase(positional.begin());
     }
   const std::size_t count = positional.size();
-  if (method.descriptor && (owner->kind == ValueKind::Dict || owner->kind == ValueKind::Instance || owner->kind == ValueKind::Object)) {
+  if (method.descriptor &&
+      (owner->kind == ValueKind::Dict || owner->kind == ValueKind::Instance || owner->kind == ValueKind::Object)) {
     // dict.__delitem__(ordered, key) goes behind the OrderedDict's back.
     V part = owner->kind == ValueKind::Dict ? owner : builtin_part(t, owner);
-    const bool beneath = part && part->kind == ValueKind::Dict && t.type_of(part) == &PyODict_Type && name != "__class__" &&
-                         (Py_TYPE(method.descriptor.get()) == &PyMethodDescr_Type || Py_TYPE(method.descriptor.get()) == &PyWrapperDescr_Type) &&
-                         PyDescr_TYPE(method.descriptor.get()) == &PyDict_Type && fj_type_lookup(&PyODict_Type, PyDescr_NAME(method.descriptor.get())) != method.descriptor.get();
+    const bool beneath =
+        part && part->kind == ValueKind::Dict && t.type_of(part) == &PyODict_Type && name != "__class__" &&
+        (Py_TYPE(method.descriptor.get()) == &PyMethodDescr_Type ||
+         Py_TYPE(method.descriptor.get()) == &PyWrapperDescr_Type) &&
+        PyDescr_TYPE(method.descriptor.get()) == &PyDict_Type &&
+        fj_type_lookup(&PyODict_Type, PyDescr_NAME(method.descriptor.get())) != method.descriptor.get();
     if (beneath) break_graph(BreakReason::UnsupportedObject, "a method of dict on an OrderedDict");
   }
   switch (owner->kind) {
     case ValueKind::Array:
-      if (as<ArrayValue>(owner)->library == Library::Numpy && ((name == "__copy__" && count == 0) || (name == "__deepcopy__" && count == 1)))
+      if (as<ArrayValue>(owner)->library == Library::Numpy &&
+          ((name == "__copy__" && count == 0) || (name == "__deepcopy__" && count == 1)))
         return array_method(t, owner, "copy", {{t.string("K")}, {}});
       return array_method(t, owner, name, {std::move(positional), std::move(keywords)});
     case ValueKind::List: case ValueKind::Dict: case ValueKind::Set:
@@ -312,14 +345,17 @@ V call_builtin_method(TraceRun& t, BuiltinValue& method, std::vector<V> position
       }
       break;
     case ValueKind::Function:
-      if (name == "__get__" && count >= 1) return t.is_none(positional[0]) ? owner : bound_method(t, owner, positional[0]);
+      if (name == "__get__" && count >= 1)
+        return t.is_none(positional[0]) ? owner : bound_method(t, owner, positional[0]);
       break;
     case ValueKind::Iterator:
       if (keywords.empty())
         if (V result = iterator_method(t, owner, name, positional)) return result;
       break;
     case ValueKind::Instance: case ValueKind::Object:
-      if (name == "with_traceback" && count == 1 && keywords.empty() && set_exception_attribute(t, owner, "__traceback__", positional[0])) return owner;
+      if (name == "with_traceback" && count == 1 && keywords.empty() &&
+          set_exception_attribute(t, owner, "__traceback__", positional[0]))
+        return owner;
       if (V done = object_method(t, owner, name, positional, keywords)) return done;
       break;
     case ValueKind::SymInt: {
@@ -420,7 +456,9 @@ V object_method(TraceRun& t, const V& owner, const std::string& name, std::vecto
     }
     if (name == "__subclasses__" || name == "__prepare__") return nullptr;
     if ((name == "__instancecheck__" || name == "__subclasscheck__") && count == 1) {
-      PyTypeObject* asked = name == "__instancecheck__" ? t.type_of(positional[0]) : reinterpret_cast<PyTypeObject*>(t.constant_object(positional[0]));
+      PyTypeObject* asked = name == "__instancecheck__"
+                                ? t.type_of(positional[0])
+                                : reinterpret_cast<PyTypeObject*>(t.constant_object(positional[0]));
       if (asked && PyType_Check(reinterpret_cast<PyObject*>(asked))) {
         guard_bases(t, asked);
         return t.boolean(PyType_IsSubtype(asked, type));
@@ -429,7 +467,8 @@ V object_method(TraceRun& t, const V& owner, const std::string& name, std::vecto
   }
   if (keywords.empty() && !(known && is_plain(known->object.get()))) {
     const bool by_name = name == "__getattribute__" || name == "__setattr__" || name == "__delattr__";
-    PyObject* attribute = by_name && count >= 1 && positional[0]->kind == ValueKind::Object ? t.constant_object(positional[0]) : nullptr;
+    PyObject* attribute =
+        by_name && count >= 1 && positional[0]->kind == ValueKind::Object ? t.constant_object(positional[0]) : nullptr;
     const bool named = attribute && PyUnicode_CheckExact(attribute);
     const bool special = known && (PyType_Check(known->object.get()) || PyModule_Check(known->object.get()));
     if (name == "__getattribute__" && count == 1 && named && !special) {
@@ -474,15 +513,22 @@ V object_method(TraceRun& t, const V& owner, const std::string& name, std::vecto
       return container_method(t, part, "copy", positional, keywords);
     }
     // Those of OrderedDict, deque and set make another of the class.
-    static constexpr const char* kMakers[] = {"copy", "__copy__", "union", "intersection", "difference", "symmetric_difference"};
-    const bool of_class = t.type_of(part) == &PyODict_Type || (part->kind == ValueKind::List && as<ListValue>(part)->type) || part->kind == ValueKind::Set;
-    if (of_class && t.type_of(part) != type && std::find(std::begin(kMakers), std::end(kMakers), name) != std::end(kMakers)) return nullptr;
+    static constexpr const char* kMakers[] = {"copy",         "__copy__",   "union",
+                                              "intersection", "difference", "symmetric_difference"};
+    const bool of_class = t.type_of(part) == &PyODict_Type ||
+                          (part->kind == ValueKind::List && as<ListValue>(part)->type) || part->kind == ValueKind::Set;
+    if (of_class && t.type_of(part) != type &&
+        std::find(std::begin(kMakers), std::end(kMakers), name) != std::end(kMakers))
+      return nullptr;
     if ((name == "copy" || name == "__copy__") && t.type_of(part) != type && count == 0 && keywords.empty()) {
       // A dict's gives a dict, a list's a list; all others' ask the class for another.
       if (t.type_of(part) == &PyDict_Type) return dict_copy(t, owner);
       if (t.type_of(part) != &PyList_Type) return nullptr;
     }
-    if (t.type_of(part) == &PyODict_Type && (name == "__init__" || name == "update" || name == "setdefault" || name == "pop" || name == "popitem") && !has_items_of_ordered_dict(t, type)) return nullptr;
+    if (t.type_of(part) == &PyODict_Type &&
+        (name == "__init__" || name == "update" || name == "setdefault" || name == "pop" || name == "popitem") &&
+        !has_items_of_ordered_dict(t, type))
+      return nullptr;
     BuiltinValue of_part;
     of_part.owner = part;
     of_part.name = name;
@@ -494,7 +540,8 @@ V object_method(TraceRun& t, const V& owner, const std::string& name, std::vecto
     const bool initialises = known && builtin_base(type)->tp_init != PyBaseObject_Type.tp_init;
     if (name == "__init__" && !initialises && (count == 0 || type->tp_new != PyBaseObject_Type.tp_new)) return t.none();
     if (name == "__hash__" && count == 0 && instance) return nullptr;
-    if (name == "__eq__" && count == 1 && instance) return same_object(t, owner, positional[0]) ? t.boolean(true) : wrap_constant(t, Py_NotImplemented);
+    if (name == "__eq__" && count == 1 && instance)
+      return same_object(t, owner, positional[0]) ? t.boolean(true) : wrap_constant(t, Py_NotImplemented);
     if (name == "__ne__" && count == 1 && instance) return t.compare(Py_NE, owner, positional[0]);
     if (name == "__repr__" && count == 0 && type->tp_repr != PyBaseObject_Type.tp_repr && instance) return nullptr;
     if (name == "__str__" && count == 0 && instance) return repr_of(t, owner);
@@ -505,16 +552,20 @@ V object_method(TraceRun& t, const V& owner, const std::string& name, std::vecto
     Ref<> bound = Ref<>::steal(PyObject_GetAttrString(known->object.get(), name.c_str()));
     if (!bound) PyErr_Clear();
     if (Handler handler = bound ? find_handler(bound.get()) : nullptr) {
-      if (!guard_value(t, *known) && owner->source) add_guard(t, GuardKind::Identity, owner->source, known->object.get());
+      if (!guard_value(t, *known) && owner->source)
+        add_guard(t, GuardKind::Identity, owner->source, known->object.get());
       const Tracer::Mark before = t.mark();
       try {
         return run_handler(t, handler, {positional, keywords}, bound.get());
       } catch (const BreakGraph& refused) {
-        if (t.written_since(before) || refused.reason != BreakReason::UnsupportedOperation || !find_numpy_call(bound.get())) throw;
+        if (t.written_since(before) || refused.reason != BreakReason::UnsupportedOperation ||
+            !find_numpy_call(bound.get()))
+          throw;
       }
     }
     if (bound && find_numpy_call(bound.get())) {
-      if (!guard_value(t, *known) && owner->source) add_guard(t, GuardKind::Identity, owner->source, known->object.get());
+      if (!guard_value(t, *known) && owner->source)
+        add_guard(t, GuardKind::Identity, owner->source, known->object.get());
       return t.extern_call(wrap_constant(t, t.keep(bound).get()), positional, keywords);
     }
   }
@@ -522,12 +573,14 @@ V object_method(TraceRun& t, const V& owner, const std::string& name, std::vecto
     if (V mapping = proxied_mapping(t, owner)) return container_method(t, mapping, name, positional, keywords);
   if (V made = text_method(t, owner, name, positional, keywords)) return made;
   Ref<> known_object = Ref<>::borrow(t.constant_object(owner));
-  if (known_object && is_enum_member(known_object.get()) && (PyLong_Check(known_object.get()) || PyUnicode_Check(known_object.get())))
+  if (known_object && is_enum_member(known_object.get()) &&
+      (PyLong_Check(known_object.get()) || PyUnicode_Check(known_object.get())))
     known_object = t.constant_object(number_part(t, owner));
   PyObject* const object = known_object.get();
   if (!object || !is_plain(object)) return nullptr;
   if (name == "__new__" || name == "__class__") return nullptr;
-  if (name == "join" && PyUnicode_CheckExact(object) && count == 1) positional[0] = t.tuple(t.sequence_items(positional[0]));
+  if (name == "join" && PyUnicode_CheckExact(object) && count == 1)
+    positional[0] = t.tuple(t.sequence_items(positional[0]));
   const bool number = PyLong_Check(object) || PyFloat_Check(object) || PyComplex_Check(object);
   if (count == 1 && keywords.empty() && number && operator_method_known(name)) {
     Ref<> other = t.constant_object(number_part(t, positional[0]));
@@ -535,8 +588,10 @@ V object_method(TraceRun& t, const V& owner, const std::string& name, std::vecto
   }
   Ref<> bound = Ref<>::steal(PyObject_GetAttrString(object, name.c_str()));
   if (!bound) break_graph(BreakReason::ErrorWhileTracing, take_error());
-  const bool text = PyUnicode_CheckExact(object) && (name == "format" || name == "format_map" || name == "__mod__" || name == "translate");
-  return text ? fold_reading_call(t, t.keep(bound).get(), positional, keywords) : fold_call(t, t.keep(bound).get(), positional, keywords);
+  const bool text = PyUnicode_CheckExact(object) &&
+                    (name == "format" || name == "format_map" || name == "__mod__" || name == "translate");
+  return text ? fold_reading_call(t, t.keep(bound).get(), positional, keywords)
+              : fold_call(t, t.keep(bound).get(), positional, keywords);
 }
 
 }  // namespace fj

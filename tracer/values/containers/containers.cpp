@@ -2,8 +2,8 @@
 ///
 /// A container from outside that is mutated in the trace keeps its Value; its final contents are written into the real
 /// object at the exit. An object of a class derived from a builtin container is the object and, in `builtin_part`, a
-/// container Value: what the class does not define itself, C code does on that part. Lists, dicts and sets have files of
-/// their own beside this one.
+/// container Value: what the class does not define itself, C code does on that part. Lists, dicts and sets have files
+/// of their own beside this one.
 #include "tracer/values/containers/containers.h"
 
 #include <opcode.h>
@@ -34,7 +34,8 @@ Bounds slice_of(TraceRun& tracer, const V& key, std::size_t length) {
     if (value->kind == ValueKind::SymInt) return tracer.constant_object(tracer.integer(*tracer.constant_int(value)));
     V number = value->kind == ValueKind::Object && tracer.is_none(value) ? value : index_number(tracer, value);
     PyObject* object = tracer.constant_object(number);
-    if (!object || !(object == Py_None || PyLong_Check(object))) break_graph(BreakReason::UnsupportedObject, "a slice of " + describe(value));
+    if (!object || !(object == Py_None || PyLong_Check(object)))
+      break_graph(BreakReason::UnsupportedObject, "a slice of " + describe(value));
     return Ref<>::borrow(object);
   };
   Ref<> real = Ref<>::steal(PySlice_New(bound(slice.start).get(), bound(slice.stop).get(), bound(slice.step).get()));
@@ -83,12 +84,15 @@ bool is_identity_number(const V& value) {
 
 void refuse_unknown_numbers(PyObject* key, PyObject* known) {
   if (PyTuple_Check(key) && PyTuple_Check(known) && PyTuple_GET_SIZE(key) == PyTuple_GET_SIZE(known))
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) refuse_unknown_numbers(PyTuple_GET_ITEM(key, i), PyTuple_GET_ITEM(known, i));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i)
+      refuse_unknown_numbers(PyTuple_GET_ITEM(key, i), PyTuple_GET_ITEM(known, i));
   auto is_unknown = [](PyObject* object) {
     V value = proxied(object);
     return value && is_identity_number(value);
   };
-  auto is_number = [](PyObject* object) { return PyLong_Check(object) || PyFloat_Check(object) || PyComplex_Check(object); };
+  auto is_number = [](PyObject* object) {
+    return PyLong_Check(object) || PyFloat_Check(object) || PyComplex_Check(object);
+  };
   if ((is_unknown(key) && is_number(known)) || (is_unknown(known) && is_number(key)))
     break_graph(BreakReason::UnsupportedObject, "a key that is the id() of an object");
 }
@@ -119,11 +123,13 @@ Py_hash_t hash_from(PyObject* number) {
   return hash == -1 ? -2 : hash;
 }
 
-/// Derived from int, float, str or bytes, and neither hashed nor compared in another way: `re` has such a number for "no count given".
+/// Derived from int, float, str or bytes, and neither hashed nor compared in another way: `re` has such a number for
+/// "no count given".
 bool compares_as_number_or_text(PyTypeObject* type) {
   PyTypeObject* const builtins[] = {&PyLong_Type, &PyFloat_Type, &PyUnicode_Type, &PyBytes_Type};
   return std::any_of(std::begin(builtins), std::end(builtins), [&](PyTypeObject* builtin) {
-    return PyType_IsSubtype(type, builtin) && type->tp_hash == builtin->tp_hash && type->tp_richcompare == builtin->tp_richcompare;
+    return PyType_IsSubtype(type, builtin) && type->tp_hash == builtin->tp_hash &&
+           type->tp_richcompare == builtin->tp_richcompare;
   });
 }
 
@@ -133,8 +139,12 @@ Ref<> dict_key(TraceRun& t, const V& container, const V& value) {
   auto* held = as<ObjectValue>(value);
   auto* dict = as<DictValue>(container);
   // In a dict that is known whole: of another one the keys would have to be looked at first.
-  if (!held || !dict || !dict->opened || dict->attributes_of || !PyUnicode_CheckExact(held->object.get()) || !changes(t, value)) return constant_key(t, value);
-  if (dict->source && (dict->source->kind == SourceKind::FunctionGlobals || dict->source->kind == SourceKind::InstanceDict)) return constant_key(t, value);
+  if (!held || !dict || !dict->opened || dict->attributes_of || !PyUnicode_CheckExact(held->object.get()) ||
+      !changes(t, value))
+    return constant_key(t, value);
+  if (dict->source &&
+      (dict->source->kind == SourceKind::FunctionGlobals || dict->source->kind == SourceKind::InstanceDict))
+    return constant_key(t, value);
   if (dict->items.size() > kMostVaryingKeys) return constant_key(t, value);
   guard_type(t, *held);
   return make_proxy(t, value, PyObject_Hash(held->object.get()));
@@ -142,11 +152,12 @@ Ref<> dict_key(TraceRun& t, const V& container, const V& value) {
 
 Ref<> constant_key(TraceRun& t, const V& value) {
   auto unhashable = [&](const char* type) {
-    raise(t, PyExc_TypeError, {t.string("unhashable type: '" + std::string(type) + "'")}, BreakReason::ErrorWhileTracing,
-          "a key that is " + describe(value));
+    raise(t, PyExc_TypeError, {t.string("unhashable type: '" + std::string(type) + "'")},
+          BreakReason::ErrorWhileTracing, "a key that is " + describe(value));
   };
   // Another one at each call: no guard tells it from others.
-  if (auto* held = as<ObjectValue>(value); held && held->source && is_made_anew(held->source) && !is_plain_operand(held->object.get()))
+  if (auto* held = as<ObjectValue>(value);
+      held && held->source && is_made_anew(held->source) && !is_plain_operand(held->object.get()))
     break_graph(BreakReason::UnsupportedObject, "a key that is " + describe(value));
   switch (value->kind) {
     case ValueKind::SymInt: return constant_key(t, t.integer(*t.constant_int(value)));
@@ -154,7 +165,8 @@ Ref<> constant_key(TraceRun& t, const V& value) {
       auto& tuple = *as<TupleValue>(value);
       if (tuple.view_of) unhashable(reinterpret_cast<PyTypeObject*>(tuple.type.get())->tp_name);
       auto* type = tuple.type ? reinterpret_cast<PyTypeObject*>(tuple.type.get()) : &PyTuple_Type;
-      if ((type->tp_hash != PyTuple_Type.tp_hash || type->tp_richcompare != PyTuple_Type.tp_richcompare) && !is_plain_named_tuple(type))
+      if ((type->tp_hash != PyTuple_Type.tp_hash || type->tp_richcompare != PyTuple_Type.tp_richcompare) &&
+          !is_plain_named_tuple(type))
         break_graph(BreakReason::UnsupportedObject, "a key that is " + describe(value));
       Ref<> items = Ref<>::steal(PyTuple_New(Py_ssize_t(tuple.items.size())));
       for (std::size_t i = 0; i < tuple.items.size(); ++i) {
@@ -186,7 +198,8 @@ Ref<> constant_key(TraceRun& t, const V& value) {
       if (PyObject* object = t.constant_object(value)) {
         if (value->source && !is_plain(object)) t.identity->keys.emplace(object, value);
         // A nan is found, and since 3.10 hashed, by identity.
-        const bool nan = PyFloat_CheckExact(object) ? std::isnan(PyFloat_AS_DOUBLE(object)) : PyComplex_CheckExact(object);
+        const bool nan =
+            PyFloat_CheckExact(object) ? std::isnan(PyFloat_AS_DOUBLE(object)) : PyComplex_CheckExact(object);
         if (nan && value->source) add_guard(t, GuardKind::Identity, value->source, object);
         return Ref<>::borrow(object);
       }
@@ -197,16 +210,19 @@ Ref<> constant_key(TraceRun& t, const V& value) {
       if (method == Py_None) unhashable(type->tp_name);
       if (method && is_python_method(t, method)) {
         Ref<> hash = t.constant_object(t.call(wrap_constant(t, method), {value}, {}));
-        if (!hash || !PyLong_CheckExact(hash.get())) break_graph(BreakReason::UnsupportedObject, "a hash that is no constant");
+        if (!hash || !PyLong_CheckExact(hash.get()))
+          break_graph(BreakReason::UnsupportedObject, "a hash that is no constant");
         return make_proxy(t, value, hash_from(hash.get()));
       }
       auto* real = as<ObjectValue>(value);
       const bool hashed_by_identity = type->tp_hash == PyBaseObject_Type.tp_hash;
       if (!real && hashed_by_identity) return make_proxy(t, value);
       // An object that no Python code hashes or compares is its own key.
-      if (real && (hashed_by_identity ? type->tp_richcompare == PyBaseObject_Type.tp_richcompare : compares_as_number_or_text(type))) {
+      if (real && (hashed_by_identity ? type->tp_richcompare == PyBaseObject_Type.tp_richcompare
+                                      : compares_as_number_or_text(type))) {
         if (real->source) {
-          if (is_watched(real->object.get())) break_graph(BreakReason::UnsupportedObject, "a key whose end runs Python code");
+          if (is_watched(real->object.get()))
+            break_graph(BreakReason::UnsupportedObject, "a key whose end runs Python code");
           add_guard(t, GuardKind::Identity, real->source, real->object.get());
           t.identity->keys.emplace(real->object.get(), value);
         }
@@ -232,7 +248,8 @@ void leave_unopened(TraceRun& t, ListValue& list, const Ref<>& object) {
     try {
       add_guard(t, GuardKind::Length, list.source, nullptr, PyList_GET_SIZE(object.get()));
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object.get()); ++i)
-        before.push_back(t.wrap(PyList_GET_ITEM(object.get(), i), t.sources().make(SourceKind::ListItem, list.source, i)));
+        before.push_back(
+            t.wrap(PyList_GET_ITEM(object.get(), i), t.sources().make(SourceKind::ListItem, list.source, i)));
     } catch (...) {
       leave_unopened(t, list, object);
       throw;
@@ -274,7 +291,8 @@ V wrap_builtin(TraceRun& t, PyObject* object, SourceRef source) {
     V bound = t.wrap(longest.get(), t.sources().make(SourceKind::SlotMember, source, 0, maxlen));
     if (!t.is_none(bound)) list->longest = t.constant_int(bound);
     for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i)
-      list->items.push_back(t.wrap(t.keep(Ref<>::steal(PySequence_GetItem(object, i))).get(), t.sources().make(SourceKind::DequeItem, source, i)));
+      list->items.push_back(t.wrap(t.keep(Ref<>::steal(PySequence_GetItem(object, i))).get(),
+                                   t.sources().make(SourceKind::DequeItem, source, i)));
     return list;
   }
   if (PyDict_Check(object) && PyDict_GET_SIZE(object) <= kLongContainer) {
@@ -288,7 +306,8 @@ V wrap_builtin(TraceRun& t, PyObject* object, SourceRef source) {
       dict->type = Ref<>::borrow(type);
       static PyObject* const name = PyUnicode_InternFromString("default_factory");
       Ref<> factory = t.keep(Ref<>::steal(PyObject_GenericGetAttr(object, name)));
-      if (factory && factory.get() != Py_None) dict->default_factory = t.wrap(factory.get(), t.sources().make(SourceKind::SlotMember, source, 0, name));
+      if (factory && factory.get() != Py_None)
+        dict->default_factory = t.wrap(factory.get(), t.sources().make(SourceKind::SlotMember, source, 0, name));
     }
     return dict;
   }
@@ -350,7 +369,8 @@ V read_as_dict(TraceRun& tracer, const V& mapping) {
   static PyObject* const iter_name = PyUnicode_InternFromString("__iter__");
   PyTypeObject* type = tracer.type_of(mapping);
   class_attribute(tracer, type, iter_name);
-  V part = PyType_IsSubtype(type, &PyDict_Type) && type->tp_iter == PyDict_Type.tp_iter ? builtin_part(tracer, mapping) : nullptr;
+  V part = PyType_IsSubtype(type, &PyDict_Type) && type->tp_iter == PyDict_Type.tp_iter ? builtin_part(tracer, mapping)
+                                                                                        : nullptr;
   return as<DictValue>(part) ? part : nullptr;
 }
 
@@ -372,10 +392,13 @@ std::vector<std::pair<V, V>> mapping_items(TraceRun& t, const V& mapping) {
     return items;
   }
   static PyObject* const keys_name = PyUnicode_InternFromString("keys");
-  V keys = mapping->kind == ValueKind::Object || mapping->kind == ValueKind::Instance ? find_attribute(t, mapping, keys_name) : nullptr;
+  V keys = mapping->kind == ValueKind::Object || mapping->kind == ValueKind::Instance
+               ? find_attribute(t, mapping, keys_name)
+               : nullptr;
   if (!keys) break_graph(BreakReason::UnsupportedObject, "unpacks " + describe(mapping) + " as a mapping");
   // All keys, then the items.
-  for (const V& key : listed_items(t, make_iterator(t, t.call(keys, {}, {})))) items.emplace_back(key, t.get_item(mapping, key));
+  for (const V& key : listed_items(t, make_iterator(t, t.call(keys, {}, {}))))
+    items.emplace_back(key, t.get_item(mapping, key));
   return items;
 }
 
@@ -449,7 +472,10 @@ V TraceRun::get_item(const V& container, const V& key) {
       if (part.name == "flat") return numpy_flat_item(*this, array, key);
       break;
     }
-    case ValueKind::Array: return array_get_item(*this, container, key->kind == ValueKind::Instance || key->kind == ValueKind::Object ? index_number(*this, key) : key);
+    case ValueKind::Array:
+      return array_get_item(
+          *this, container,
+          key->kind == ValueKind::Instance || key->kind == ValueKind::Object ? index_number(*this, key) : key);
     case ValueKind::Tuple:
       if (as<TupleValue>(container)->view_of) break;
       [[fallthrough]];
@@ -457,24 +483,30 @@ V TraceRun::get_item(const V& container, const V& key) {
       if (auto* unseen = unopened_list(container); unseen && key->kind == ValueKind::Object) {
         // One that was appended, counted from the end.
         const auto place = constant_int(key);
-        if (place && *place < 0 && -*place <= std::int64_t(unseen->items.size())) return unseen->items[unseen->items.size() - std::size_t(-*place)];
+        if (place && *place < 0 && -*place <= std::int64_t(unseen->items.size()))
+          return unseen->items[unseen->items.size() - std::size_t(-*place)];
       }
       if (V item = item_of(*this, container, key)) return item;
       std::vector<V> items = sequence_items(container);
       auto* list = as<ListValue>(container);
       if (key->kind != ValueKind::Slice)
-        return items[index_of(*this, key, items.size(), !list ? "tuple index out of range" : list->type ? "deque index out of range" : "list index out of range")];
+        return items[index_of(*this, key, items.size(),
+                              !list        ? "tuple index out of range"
+                              : list->type ? "deque index out of range"
+                                           : "list index out of range")];
       if (list && list->type) break;
       const Bounds bounds = slice_of(*this, key, items.size());
       std::vector<V> part;
       for (Py_ssize_t i = 0; i < bounds.count; ++i) part.push_back(items[bounds.start + i * bounds.step]);
       if (list) return Tracer::list(part);
-      if (!as<TupleValue>(container)->type && bounds.start == 0 && bounds.step == 1 && part.size() == items.size()) return container;
+      if (!as<TupleValue>(container)->type && bounds.start == 0 && bounds.step == 1 && part.size() == items.size())
+        return container;
       auto tuple = std::make_shared<TupleValue>();
       tuple->items = std::move(part);
       auto& whole = *as<TupleValue>(container);
       // torch.Size stays one; a slice of a named tuple is a tuple.
-      if (whole.type && !std::strcmp(reinterpret_cast<PyTypeObject*>(whole.type.get())->tp_name, "torch.Size")) tuple->type = whole.type;
+      if (whole.type && !std::strcmp(reinterpret_cast<PyTypeObject*>(whole.type.get())->tp_name, "torch.Size"))
+        tuple->type = whole.type;
       return tuple;
     }
     case ValueKind::Dict: {
@@ -504,7 +536,8 @@ V TraceRun::get_item(const V& container, const V& key) {
       auto size = int_expression(length(*this, container));
       SymDim position = decide(*index, Py_LT, 0) ? *index + *size : *index;
       if (decide(position, Py_LT, 0) || !decide(position, Py_LT, *size))
-        raise(*this, PyExc_IndexError, {string("range object index out of range")}, BreakReason::ErrorWhileTracing, "index out of range");
+        raise(*this, PyExc_IndexError, {string("range object index out of range")}, BreakReason::ErrorWhileTracing,
+              "index out of range");
       return integer(range.start + position * SymDim(range.step));
     }
     case ValueKind::Object: case ValueKind::Instance: {
@@ -524,7 +557,8 @@ V TraceRun::get_item(const V& container, const V& key) {
         static PyObject* const name = PyUnicode_InternFromString("__class_getitem__");
         PyObject* subscripted = constant_object(container);
         PyObject* argument = constant_object(key);
-        PyObject* method = subscripted ? class_attribute(*this, reinterpret_cast<PyTypeObject*>(subscripted), name) : nullptr;
+        PyObject* method =
+            subscripted ? class_attribute(*this, reinterpret_cast<PyTypeObject*>(subscripted), name) : nullptr;
         if (method && argument) {
           const bool of_typing = Py_TYPE(method) == &PyClassMethodDescr_Type || is_of_typing(method);
           Ref<> result = of_typing ? Ref<>::steal(PyObject_GetItem(subscripted, argument)) : Ref<>();
@@ -534,15 +568,23 @@ V TraceRun::get_item(const V& container, const V& key) {
         break;
       }
       if (V mapping = proxied_mapping(*this, container)) return get_item(mapping, key);
-      if (auto* held = as<ObjectValue>(container); held && (PyUnicode_CheckExact(held->object.get()) || is_match(held->object.get()))) {
+      if (auto* held = as<ObjectValue>(container);
+          held && (PyUnicode_CheckExact(held->object.get()) || is_match(held->object.get()))) {
         PyObject* const item = once([] { return operator_function("getitem"); });
-        if (V made = PyUnicode_CheckExact(held->object.get()) ? result_of(*this, item, {container, key}) : made_by(*this, item, {container, key})) return made;
+        if (V made = PyUnicode_CheckExact(held->object.get()) ? result_of(*this, item, {container, key})
+                                                              : made_by(*this, item, {container, key}))
+          return made;
       }
       PyObject* left = constant_object(container);
-      PyObject* right = left && is_plain(left) ? constant_object(key->kind == ValueKind::Object || key->kind == ValueKind::Slice ? key : index_number(*this, key)) : nullptr;
+      PyObject* right = left && is_plain(left)
+                            ? constant_object(key->kind == ValueKind::Object || key->kind == ValueKind::Slice
+                                                  ? key
+                                                  : index_number(*this, key))
+                            : nullptr;
       if (left && right && is_plain(left)) {
         Ref<> result = Ref<>::steal(PyObject_GetItem(left, right));
-        if (!result && builtin_part(*this, key)) break_graph(BreakReason::ErrorWhileTracing, take_error());  // it would name the part's class
+        if (!result && builtin_part(*this, key))
+          break_graph(BreakReason::ErrorWhileTracing, take_error());  // it would name the part's class
         if (!result) raise_python_error(*this);
         return wrap_constant(*this, keep(result).get());
       }
@@ -600,7 +642,8 @@ void no_key(TraceRun& t, const V& key) {
   raise(t, PyExc_KeyError, {key}, BreakReason::ErrorWhileTracing, "a key that is not there");
 }
 
-V container_method(TraceRun& t, const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords) {
+V container_method(TraceRun& t, const V& owner, const std::string& name, std::vector<V>& positional,
+                   Keywords& keywords) {
   V result;
   switch (owner->kind) {
     case ValueKind::Dict: result = dict_method(t, owner, name, positional, keywords); break;
@@ -609,7 +652,9 @@ V container_method(TraceRun& t, const V& owner, const std::string& name, std::ve
       if (keywords.empty()) result = set_method(t, owner, name, positional);
       break;
     case ValueKind::Tuple:
-      if (keywords.empty()) result = as<TupleValue>(owner)->view_of ? view_method(t, owner, name, positional) : sequence_method(t, owner, name, positional);
+      if (keywords.empty())
+        result = as<TupleValue>(owner)->view_of ? view_method(t, owner, name, positional)
+                                                : sequence_method(t, owner, name, positional);
       break;
     default: break;
   }
@@ -627,10 +672,12 @@ V container_method(TraceRun& t, const V& owner, const std::string& name, std::ve
     }
     if (name == "__contains__" && count == 1) result = t.boolean(contains(t, owner, positional[0]));
     if (name == "__iter__" && count == 0) result = make_iterator(t, owner);
-    if (name == "__reversed__" && count == 0) result = t.call(wrap_constant(t, PyDict_GetItemString(PyEval_GetBuiltins(), "reversed")), {owner}, {});
+    if (name == "__reversed__" && count == 0)
+      result = t.call(wrap_constant(t, PyDict_GetItemString(PyEval_GetBuiltins(), "reversed")), {owner}, {});
     if (!result && count == 1) result = operator_method(t, name, owner, positional[0]);
     if (name == "__hash__" && count == 0) result = hash_of(t, owner);
-    if (name == "__repr__" && count == 0) result = t.call(wrap_constant(t, PyDict_GetItemString(PyEval_GetBuiltins(), "repr")), {owner}, {});
+    if (name == "__repr__" && count == 0)
+      result = t.call(wrap_constant(t, PyDict_GetItemString(PyEval_GetBuiltins(), "repr")), {owner}, {});
     if (!result && name == "numel" && owner->kind == ValueKind::Tuple && count == 0) {
       V total = t.integer(std::int64_t(1));
       for (const V& item : as<TupleValue>(owner)->items) total = t.binary(NB_MULTIPLY, total, item);
@@ -642,7 +689,8 @@ V container_method(TraceRun& t, const V& owner, const std::string& name, std::ve
 }
 
 bool is_of_typing(PyObject* method) {
-  Ref<> function = Py_TYPE(method) == &PyClassMethod_Type ? Ref<>::steal(PyObject_GetAttrString(method, "__func__")) : Ref<>::borrow(method);
+  Ref<> function = Py_TYPE(method) == &PyClassMethod_Type ? Ref<>::steal(PyObject_GetAttrString(method, "__func__"))
+                                                          : Ref<>::borrow(method);
   PyObject* callable = function.get();
   Ref<> module = Ref<>::steal(PyObject_GetAttrString(callable, "__module__"));
   PyErr_Clear();
@@ -652,7 +700,8 @@ bool is_of_typing(PyObject* method) {
 
 V hash_of(TraceRun& t, const V& value) {
   Ref<> key = constant_key(t, value);
-  if (hashes_by_address(key.get()) || !(is_plain(key.get()) || PyTuple_Check(key.get()) || PyAnySet_Check(key.get()) || proxied(key.get())))
+  if (hashes_by_address(key.get()) ||
+      !(is_plain(key.get()) || PyTuple_Check(key.get()) || PyAnySet_Check(key.get()) || proxied(key.get())))
     break_graph(BreakReason::UnsupportedObject, "the hash of " + describe(value));
   const Py_hash_t hash = PyObject_Hash(key.get());
   check_proxies();

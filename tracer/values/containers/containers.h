@@ -10,7 +10,8 @@
 
 namespace fj {
 
-/// Runs C code on the part that an object of a derived class is. A TypeError of its would name the part's class: Python raises those.
+/// Runs C code on the part that an object of a derived class is. A TypeError of its would name the part's class: Python
+/// raises those.
 template <class Run>
 auto on_part_of(const V& owner, Run run) {
   try {
@@ -36,20 +37,21 @@ bool same_key(PyObject* a, PyObject* b);
 bool is_identity_number(const V& value);
 /// Whether this thread has met such a number: else there is nothing to refuse.
 bool any_identity_number();
-/// Breaks the graph where one of two keys is such a number and the other an int: nobody knows whether they are the same.
+/// Breaks the graph where one of two keys is such a number and the other an int: nobody knows whether they are the
+/// same.
 void refuse_unknown_numbers(PyObject* key, PyObject* known);
 /// What containers ask of two elements: `a is b or a == b`.
 bool same_or_equal(TraceRun& tracer, const V& a, const V& b);
 /// collections.defaultdict
 PyObject* defaultdict_type();
-/// A class made by collections.namedtuple or typing.NamedTuple that is a tuple with names and no more: instances have no
-/// attributes of their own, and what tuples do is C code's.
+/// A class made by collections.namedtuple or typing.NamedTuple that is a tuple with names and no more: instances have
+/// no attributes of their own, and what tuples do is C code's.
 bool is_plain_named_tuple(PyTypeObject* type);
 /// A function of the modules typing or types.
 bool is_of_typing(PyObject* callable);
 
-/// The dict that dict.update() and `**` read a mapping as: a class derived from dict that iterates as dicts do is read as one, whatever
-/// else it defines. Null: it is asked for keys() and items.
+/// The dict that dict.update() and `**` read a mapping as: a class derived from dict that iterates as dicts do is read
+/// as one, whatever else it defines. Null: it is asked for keys() and items.
 V read_as_dict(TraceRun& tracer, const V& mapping);
 /// The elements of a set or frozenset as a list, in its order, whatever a derived class makes of iterating over it.
 Ref<> elements_of(PyObject* set);
@@ -95,7 +97,8 @@ V wrap_builtin(TraceRun& t, PyObject* object, SourceRef source);
 V builtin_part(TraceRun& t, const V& value);
 /// The items of an operand of `**`: a dict, or what has keys() and items.
 std::vector<std::pair<V, V>> mapping_items(TraceRun& t, const V& mapping);
-V container_method(TraceRun& t, const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords);
+V container_method(TraceRun& t, const V& owner, const std::string& name, std::vector<V>& positional,
+                   Keywords& keywords);
 Ref<> constant_key(TraceRun& t, const V& value);                     // breaks if not a constant
 /// The same, but that a text that changes between calls need not be known: it is told from the other keys (dict_place).
 Ref<> dict_key(TraceRun& t, const V& dict, const V& value);

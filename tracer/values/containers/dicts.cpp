@@ -1,7 +1,7 @@
 /// Dicts, OrderedDict, defaultdict and their views.
 ///
-/// A dict from outside is opened when its keys are first asked for; single items are fetched and guarded one by one until
-/// then. Keys are real objects: constants, or proxies of what is none.
+/// A dict from outside is opened when its keys are first asked for; single items are fetched and guarded one by one
+/// until then. Keys are real objects: constants, or proxies of what is none.
 #include "tracer/values/containers/dicts.h"
 
 #include <opcode.h>
@@ -22,7 +22,8 @@
 
 namespace fj {
 
-static void open_by_place(TraceRun& t, DictValue& dict, PyObject* keys, const std::vector<std::pair<Ref<>, V>>& fetched);
+static void open_by_place(TraceRun& t, DictValue& dict, PyObject* keys,
+                          const std::vector<std::pair<Ref<>, V>>& fetched);
 static void dict_store_at(TraceRun& t, const V& dict, std::size_t place, Ref<> key, const V& value);
 
 PyObject* defaultdict_type() {
@@ -57,7 +58,8 @@ bool is_tensor_key(PyObject* key) {
   static PyObject* const name = PyUnicode_InternFromString("__hash__");
   if (array_library(key) != Library::Torch) return false;
   Ref<> tensor = Ref<>::steal(PyObject_GetAttrString(torch_module(), "Tensor"));
-  return tensor && fj_type_lookup(Py_TYPE(key), name) == fj_type_lookup(reinterpret_cast<PyTypeObject*>(tensor.get()), name);
+  return tensor &&
+         fj_type_lookup(Py_TYPE(key), name) == fj_type_lookup(reinterpret_cast<PyTypeObject*>(tensor.get()), name);
 }
 
 bool is_ordered(const DictValue& dict) { return dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type); }
@@ -75,22 +77,26 @@ void open(TraceRun& t, DictValue& dict) {
     // The order is the OrderedDict's own, not that of the dict it is built on.
     Ref<> iterator = Ref<>::steal(PyODict_Type.tp_iter(real));
     keys = iterator ? Ref<>::steal(PySequence_List(iterator.get())) : Ref<>();
-    if (!keys || PyList_GET_SIZE(keys.get()) != PyDict_GET_SIZE(real)) break_graph(BreakReason::ErrorWhileTracing, take_error());
+    if (!keys || PyList_GET_SIZE(keys.get()) != PyDict_GET_SIZE(real))
+      break_graph(BreakReason::ErrorWhileTracing, take_error());
     add_guard(t, GuardKind::Elements, dict.source, keys.get());
   } else {
     keys = Ref<>::steal(PyDict_Keys(real));
     bool tensors = false;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) tensors = tensors || is_tensor_key(PyList_GET_ITEM(keys.get(), i));
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i)
+      tensors = tensors || is_tensor_key(PyList_GET_ITEM(keys.get(), i));
     if (tensors) return open_by_place(t, dict, keys.get(), fetched);
     add_guard(t, GuardKind::DictKeys, dict.source, keys.get());
   }
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
     PyObject* key = PyList_GET_ITEM(keys.get(), i);
-    if (runs_code_as_key(key)) break_graph(BreakReason::UnsupportedObject, "a key of a class with its own __hash__ or __eq__");
+    if (runs_code_as_key(key))
+      break_graph(BreakReason::UnsupportedObject, "a key of a class with its own __hash__ or __eq__");
     if (is_watched(key)) break_graph(BreakReason::UnsupportedObject, "a key whose end runs Python code");
     PyObject* item = PyDict_GetItemWithError(real, key);
     if (!item) break_graph(BreakReason::ErrorWhileTracing, "a key that is not found");
-    auto known = std::find_if(fetched.begin(), fetched.end(), [&](auto& item) { return same_key(item.first.get(), key); });
+    auto known =
+        std::find_if(fetched.begin(), fetched.end(), [&](auto& item) { return same_key(item.first.get(), key); });
     V value = known != fetched.end() ? known->second
                                      : t.wrap(item, t.sources().make(SourceKind::DictItem, dict.source, 0, key));
     dict.items.emplace_back(Ref<>::borrow(key), value);
@@ -109,11 +115,13 @@ void open_by_place(TraceRun& t, DictValue& dict, PyObject* keys, const std::vect
     if (!PyDict_Next(dict.real.get(), &position, &there, &item) || there != key)
       break_graph(BreakReason::UnsupportedObject, "a dict with tensors as keys of which some were deleted");
     V known = t.wrap(key, t.sources().make(SourceKind::DictKey, dict.source, i));
-    Ref<> stored = is_tensor_key(key) && known->kind == ValueKind::Array ? make_proxy(t, known) : Ref<>::borrow(t.constant_object(known));
+    Ref<> stored = is_tensor_key(key) && known->kind == ValueKind::Array ? make_proxy(t, known)
+                                                                         : Ref<>::borrow(t.constant_object(known));
     if (!stored || (!proxied(stored.get()) && !is_plain(stored.get())))
       break_graph(BreakReason::UnsupportedObject, "a key of a class with its own __hash__ or __eq__");
     auto before = std::find_if(fetched.begin(), fetched.end(), [&](auto& one) { return one.first.get() == key; });
-    V value = before != fetched.end() ? before->second : t.wrap(item, t.sources().make(SourceKind::DictValue, dict.source, i));
+    V value = before != fetched.end() ? before->second
+                                      : t.wrap(item, t.sources().make(SourceKind::DictValue, dict.source, i));
     dict.items.emplace_back(stored, value);
   }
 }
@@ -135,7 +143,8 @@ std::size_t dict_place(TraceRun& t, DictValue& dict, PyObject* key) {
     if (dict.deletions && (holds_proxy(known.get()) || holds_proxy(key)))
       break_graph(BreakReason::UnsupportedObject, "a key with its own __eq__ in a dict that keys were deleted from");
     const bool same = same_key(known.get(), key);
-    if (t.written_since(&dict, before)) break_graph(BreakReason::UnsupportedObject, "a dict that a key's __eq__ changes");
+    if (t.written_since(&dict, before))
+      break_graph(BreakReason::UnsupportedObject, "a dict that a key's __eq__ changes");
     if (same) return i;
   }
   return dict.items.size();
@@ -153,7 +162,8 @@ V dict_find(TraceRun& t, DictValue& dict, PyObject* key) {
   if (!dict.opened && holds_proxy(key)) open(t, dict);
   if (const std::size_t place = dict_place(t, dict, key); place < dict.items.size()) return dict.items[place].second;
   if (dict.opened) return nullptr;
-  if (!has_plain_keys(t, dict)) break_graph(BreakReason::UnsupportedObject, "a key of a class with its own __hash__ or __eq__");
+  if (!has_plain_keys(t, dict))
+    break_graph(BreakReason::UnsupportedObject, "a key of a class with its own __hash__ or __eq__");
   PyObject* found = PyDict_GetItemWithError(dict.real.get(), key);
   if (!found) {
     PyErr_Clear();
@@ -213,9 +223,12 @@ void dict_update(TraceRun& tracer, const V& owner, const std::vector<V>& argumen
       for (auto& [key, value] : items) dict_store(tracer, owner, key, value);
     } else {
       static PyObject* const keys_name = PyUnicode_InternFromString("keys");
-      V keys = from->kind == ValueKind::Object || from->kind == ValueKind::Instance ? find_attribute(tracer, from, keys_name) : nullptr;
+      V keys = from->kind == ValueKind::Object || from->kind == ValueKind::Instance
+                   ? find_attribute(tracer, from, keys_name)
+                   : nullptr;
       if (keys) {
-        for (const V& key : tracer.sequence_items(tracer.call(keys, {}, {}))) dict_store(tracer, owner, dict_key(tracer, owner, key), tracer.get_item(from, key));
+        for (const V& key : tracer.sequence_items(tracer.call(keys, {}, {})))
+          dict_store(tracer, owner, dict_key(tracer, owner, key), tracer.get_item(from, key));
       } else {
         V iterator = make_iterator(tracer, from);
         while (V pair = next(tracer, iterator)) {
@@ -261,7 +274,8 @@ V dict_copy(TraceRun& tracer, const V& owner) {
   return part ? copy_of(tracer, *as<DictValue>(part)) : std::make_shared<DictValue>();
 }
 
-V dict_method(TraceRun& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords) {
+V dict_method(TraceRun& tracer, const V& owner, const std::string& name, std::vector<V>& arguments,
+              Keywords& keywords) {
   auto& dict = *as<DictValue>(owner);
   const std::size_t count = arguments.size();
   if (name == "move_to_end" && count >= 1 && is_ordered(dict)) {
@@ -283,8 +297,9 @@ V dict_method(TraceRun& tracer, const V& owner, const std::string& name, std::ve
     const bool from_end = !last || tracer.truth(last);
     open(tracer, dict);
     if (dict.items.empty())
-      raise(tracer, PyExc_KeyError, {tracer.string(is_ordered(dict) ? "dictionary is empty" : "popitem(): dictionary is empty")},
-                   BreakReason::ErrorWhileTracing, "an empty dict");
+      raise(tracer, PyExc_KeyError,
+            {tracer.string(is_ordered(dict) ? "dictionary is empty" : "popitem(): dictionary is empty")},
+            BreakReason::ErrorWhileTracing, "an empty dict");
     const std::size_t place = from_end ? dict.items.size() - 1 : 0;
     auto [key, value] = dict.items[place];
     // Not a deletion: a dict gets its last place back.
@@ -305,8 +320,11 @@ V dict_method(TraceRun& tracer, const V& owner, const std::string& name, std::ve
     }
     return tracer.none();
   }
-  if (name == "pop" && count == 1 && is_ordered(dict) && keywords.size() == 1 && keywords[0].first == "default") arguments.push_back(keywords[0].second);
-  else if (name == "setdefault" && count == 1 && is_ordered(dict) && keywords.size() == 1 && keywords[0].first == "default") arguments.push_back(keywords[0].second);
+  if (name == "pop" && count == 1 && is_ordered(dict) && keywords.size() == 1 && keywords[0].first == "default")
+    arguments.push_back(keywords[0].second);
+  else if (name == "setdefault" && count == 1 && is_ordered(dict) && keywords.size() == 1 &&
+           keywords[0].first == "default")
+    arguments.push_back(keywords[0].second);
   else if (!keywords.empty()) return nullptr;
   const std::size_t given = arguments.size();
   if (name == "get" && (given == 1 || given == 2)) {
@@ -317,7 +335,9 @@ V dict_method(TraceRun& tracer, const V& owner, const std::string& name, std::ve
     open(tracer, dict);
     if (is_ordered(dict)) {
       // Views of their own types, which can't be made from a dict's.
-      V made = view(owner, name == "items" ? &PyODictItems_Type : name == "keys" ? &PyODictKeys_Type : &PyODictValues_Type);
+      V made = view(owner, name == "items"  ? &PyODictItems_Type
+                           : name == "keys" ? &PyODictKeys_Type
+                                            : &PyODictValues_Type);
       return made;
     }
     return view(owner, name == "items" ? &PyDictItems_Type : name == "keys" ? &PyDictKeys_Type : &PyDictValues_Type);
@@ -356,7 +376,8 @@ V dict_method(TraceRun& tracer, const V& owner, const std::string& name, std::ve
   if (name == "__missing__" && given == 1) return tracer.get_item(owner, arguments[0]);
   if (name == "fromkeys" && (given == 1 || given == 2)) {
     auto made = std::make_shared<DictValue>();
-    for (const V& item : tracer.sequence_items(arguments[0])) dict_store(tracer, made, dict_key(tracer, made, item), given == 2 ? arguments[1] : tracer.none());
+    for (const V& item : tracer.sequence_items(arguments[0]))
+      dict_store(tracer, made, dict_key(tracer, made, item), given == 2 ? arguments[1] : tracer.none());
     return made;
   }
   return nullptr;
@@ -366,8 +387,14 @@ V dict_method(TraceRun& tracer, const V& owner, const std::string& name, std::ve
 
 namespace {
 
-bool is_keys(const TupleValue& view) { return view.type.get() == reinterpret_cast<PyObject*>(&PyDictKeys_Type) || view.type.get() == reinterpret_cast<PyObject*>(&PyODictKeys_Type); }
-bool is_items(const TupleValue& view) { return view.type.get() == reinterpret_cast<PyObject*>(&PyDictItems_Type) || view.type.get() == reinterpret_cast<PyObject*>(&PyODictItems_Type); }
+bool is_keys(const TupleValue& view) {
+  return view.type.get() == reinterpret_cast<PyObject*>(&PyDictKeys_Type) ||
+         view.type.get() == reinterpret_cast<PyObject*>(&PyODictKeys_Type);
+}
+bool is_items(const TupleValue& view) {
+  return view.type.get() == reinterpret_cast<PyObject*>(&PyDictItems_Type) ||
+         view.type.get() == reinterpret_cast<PyObject*>(&PyODictItems_Type);
+}
 
 }  // namespace
 
@@ -404,7 +431,8 @@ V view_method(TraceRun& tracer, const V& owner, const std::string& name, std::ve
       if (view_contains(tracer, view, item)) return tracer.boolean(false);
     return tracer.boolean(true);
   }
-  if (name == "__contains__" && arguments.size() == 1) return tracer.boolean(view_contains(tracer, *as<TupleValue>(owner), arguments[0]));
+  if (name == "__contains__" && arguments.size() == 1)
+    return tracer.boolean(view_contains(tracer, *as<TupleValue>(owner), arguments[0]));
   return nullptr;
 }
 

@@ -20,7 +20,8 @@ std::shared_ptr<IteratorValue> iterate_sequence(TraceRun& t, const V& sequence) 
   auto position = std::make_shared<std::size_t>(0);
   // The list is looked at anew at each step: it may be mutated while it is iterated over.
   iterator->next = [&t, sequence, position]() -> V {
-    const auto& items = sequence->kind == ValueKind::List ? as<ListValue>(sequence)->items : as<TupleValue>(sequence)->items;
+    const auto& items =
+        sequence->kind == ValueKind::List ? as<ListValue>(sequence)->items : as<TupleValue>(sequence)->items;
     if (*position < items.size()) return items[(*position)++];
     *position = SIZE_MAX;  // exhausted for good, whatever is appended
     return nullptr;
@@ -42,7 +43,8 @@ std::shared_ptr<IteratorValue> iterate_range(TraceRun& tracer, const std::shared
   iterator->next = [&tracer, range, position]() -> V {
     if (!range->start.is_constant() || !range->stop.is_constant())
       break_graph(BreakReason::LoopTooLong, "a loop whose length is not known while tracing");
-    const bool more = range->step > 0 ? position->value() < range->stop.value() : position->value() > range->stop.value();
+    const bool more =
+        range->step > 0 ? position->value() < range->stop.value() : position->value() > range->stop.value();
     if (!more) return nullptr;
     V item = tracer.integer(*position);
     *position = *position + SymDim(range->step);
@@ -58,8 +60,8 @@ std::shared_ptr<IteratorValue> iterate_range(TraceRun& tracer, const std::shared
   return iterator;
 }
 
-/// Over the keys, items or values of a dict, which may change meanwhile: values are those of the moment, another number of
-/// keys is an error. `view`: null: the keys.
+/// Over the keys, items or values of a dict, which may change meanwhile: values are those of the moment, another number
+/// of keys is an error. `view`: null: the keys.
 std::shared_ptr<IteratorValue> iterate_dict(TraceRun& tracer, const V& owner, const std::shared_ptr<TupleValue>& view) {
   auto& dict = *as<DictValue>(owner);
   open(tracer, dict);
@@ -73,18 +75,23 @@ std::shared_ptr<IteratorValue> iterate_dict(TraceRun& tracer, const V& owner, co
     if (dict.items.size() != keys.size()) {
       const bool ordered = dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type);
       *position = keys.size() + 1;
-      raise(tracer, PyExc_RuntimeError, {tracer.string(ordered ? "OrderedDict mutated during iteration" : "dictionary changed size during iteration")},
-                   BreakReason::ErrorWhileTracing, "a dict that changes while it is iterated over");
+      raise(tracer, PyExc_RuntimeError,
+            {tracer.string(ordered ? "OrderedDict mutated during iteration"
+                                   : "dictionary changed size during iteration")},
+            BreakReason::ErrorWhileTracing, "a dict that changes while it is iterated over");
     }
     const std::size_t at = (*position)++;
-    if (dict.deletions != deletions) break_graph(BreakReason::UnsupportedObject, "a dict whose keys change while it is iterated over");
+    if (dict.deletions != deletions)
+      break_graph(BreakReason::UnsupportedObject, "a dict whose keys change while it is iterated over");
     if (at >= keys.size()) return nullptr;
-    if (dict.items[at].first.get() != keys[at].get()) break_graph(BreakReason::UnsupportedObject, "a dict whose keys change while it is iterated over");
+    if (dict.items[at].first.get() != keys[at].get())
+      break_graph(BreakReason::UnsupportedObject, "a dict whose keys change while it is iterated over");
     if (!view) return wrap_constant(tracer, keys[at].get());
     refresh_view(tracer, *view);
     return view->items[at];
   };
-  // Iterators are made again before effects are replayed, which change a dict from outside: then nothing may have changed it at all.
+  // Iterators are made again before effects are replayed, which change a dict from outside: then nothing may have
+  // changed it at all.
   const TraceRun::Mark made = owner->source ? TraceRun::Mark{} : tracer.mark();
   iterator->remaining = [&tracer, iterator = iterator.get(), owner, view, made]() -> V {
     if (iterator->started || tracer.written_since(owner.get(), made)) return nullptr;
@@ -113,18 +120,21 @@ V make_iterator(TraceRun& t, const V& value) {
   switch (value->kind) {
     case ValueKind::Iterator: return value;
     case ValueKind::Tuple:
-      if (auto tuple = std::static_pointer_cast<TupleValue>(value); tuple->view_of) return iterate_dict(t, tuple->view_of, tuple);
+      if (auto tuple = std::static_pointer_cast<TupleValue>(value); tuple->view_of)
+        return iterate_dict(t, tuple->view_of, tuple);
       if (V method = python_method(t, value, "__iter__")) return t.call(method, {}, {});
       return iterate_sequence(t, value);
     case ValueKind::List: {
       auto iterator = iterate_sequence(t, value);
-      if (as<ListValue>(value)->type) break_if_written(t, *iterator, value, "a deque that changes while it is iterated over");
+      if (as<ListValue>(value)->type)
+        break_if_written(t, *iterator, value, "a deque that changes while it is iterated over");
       return iterator;
     }
     case ValueKind::Range: return iterate_range(t, std::static_pointer_cast<RangeValue>(value));
     case ValueKind::Array: {
       std::shared_ptr<IteratorValue> iterator;
-      if (const auto array = std::static_pointer_cast<ArrayValue>(value); array->library == Library::Numpy && !array->shape.empty()) {
+      if (const auto array = std::static_pointer_cast<ArrayValue>(value);
+          array->library == Library::Numpy && !array->shape.empty()) {
         // A row is taken when its turn comes: an element is a copy of what is there then.
         const std::int64_t count = rows_to_unroll(t, value);
         iterator = std::make_shared<IteratorValue>();
@@ -140,7 +150,8 @@ V make_iterator(TraceRun& t, const V& value) {
     case ValueKind::Dict: return iterate_dict(t, value, nullptr);
     case ValueKind::Set: {
       auto& set = *as<SetValue>(value);
-      if (!set.ordered && PySet_GET_SIZE(set.real.get()) > 1) break_graph(BreakReason::UnsupportedObject, "the order of a set");
+      if (!set.ordered && PySet_GET_SIZE(set.real.get()) > 1)
+        break_graph(BreakReason::UnsupportedObject, "the order of a set");
       auto iterator = iterate_sequence(t, t.tuple(set_items(t, set)));
       iterator->remaining = nullptr;
       break_if_written(t, *iterator, value, "a set that changes while it is iterated over");
@@ -164,7 +175,8 @@ V make_iterator(TraceRun& t, const V& value) {
     if (PyBytes_CheckExact(real)) {
       t.constant_object(value);
       std::vector<V> numbers;
-      for (Py_ssize_t i = 0; i < PyBytes_GET_SIZE(real); ++i) numbers.push_back(t.integer(std::int64_t(static_cast<unsigned char>(PyBytes_AS_STRING(real)[i]))));
+      for (Py_ssize_t i = 0; i < PyBytes_GET_SIZE(real); ++i)
+        numbers.push_back(t.integer(std::int64_t(static_cast<unsigned char>(PyBytes_AS_STRING(real)[i]))));
       auto iterator = iterate_sequence(t, t.tuple(numbers));
       iterator->remaining = nullptr;
       return iterator;
@@ -184,7 +196,8 @@ V make_iterator(TraceRun& t, const V& value) {
       auto position = std::make_shared<std::int64_t>(0);
       iterator->next = [&t, item, position]() -> V {
         if (*position < 0) return nullptr;
-        V found = catch_stop_iteration(t, [&] { return t.call(item, {t.integer((*position)++)}, {}); }, PyExc_IndexError);
+        V found =
+            catch_stop_iteration(t, [&] { return t.call(item, {t.integer((*position)++)}, {}); }, PyExc_IndexError);
         if (!found) *position = -1;
         return found;
       };

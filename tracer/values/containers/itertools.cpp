@@ -1,7 +1,7 @@
 /// itertools, enumerate, filter, map, zip, reversed, iter and next on symbolic values: the rows of itertools.def.
 ///
-/// Each makes an IteratorValue whose `next` does what the C iterator does, in its order: which argument is advanced when,
-/// and what has been taken from it when another turns out to be exhausted.
+/// Each makes an IteratorValue whose `next` does what the C iterator does, in its order: which argument is advanced
+/// when, and what has been taken from it when another turns out to be exhausted.
 #include <opcode.h>
 
 #include <algorithm>
@@ -365,8 +365,9 @@ V make_zip(TraceRun& t, Items& a, Keywords& k) {
   auto iterator = iteration([&t, parts, checks]() -> V {
     auto wrong = [&](std::size_t i, const char* how) {
       const std::string others = i == 1 ? " 1" : "s 1-" + std::to_string(i);
-      raise(t, PyExc_ValueError, {t.string("zip() argument " + std::to_string(i + 1) + " is " + how + " than argument" + others)},
-              BreakReason::ErrorWhileTracing, "zip() of different lengths");
+      raise(t, PyExc_ValueError,
+            {t.string("zip() argument " + std::to_string(i + 1) + " is " + how + " than argument" + others)},
+            BreakReason::ErrorWhileTracing, "zip() of different lengths");
     };
     Items items;
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -440,18 +441,21 @@ V chosen_of(TraceRun& t, Items& a, Keywords& k, const char* name, std::size_t le
   if (V length = take_keyword(k, "r")) a.push_back(length);
   expect(name, a, k, least, 2);
   Items pool = t.sequence_items(a[0]);
-  const std::int64_t length = a.size() == 2 && !t.is_none(a[1]) ? constant_size(t, a[1], name) : std::int64_t(pool.size());
+  const std::int64_t length =
+      a.size() == 2 && !t.is_none(a[1]) ? constant_size(t, a[1], name) : std::int64_t(pool.size());
   if (length < 0) unknown_call(name);
   std::vector<Items> tuples = choose(pool, length, accepts);
   return of_tuples(name, t, std::move(tuples), {t.tuple(pool), t.integer(length)});
 }
 
 V make_permutations(TraceRun& t, Items& a, Keywords& k) {
-  return chosen_of(t, a, k, "permutations", 1,
-                   [](const Chosen& chosen, std::size_t i) { return std::find(chosen.begin(), chosen.end(), i) == chosen.end(); });
+  return chosen_of(t, a, k, "permutations", 1, [](const Chosen& chosen, std::size_t i) {
+    return std::find(chosen.begin(), chosen.end(), i) == chosen.end();
+  });
 }
 V make_combinations(TraceRun& t, Items& a, Keywords& k) {
-  return chosen_of(t, a, k, "combinations", 2, [](const Chosen& chosen, std::size_t i) { return chosen.empty() || i > chosen.back(); });
+  return chosen_of(t, a, k, "combinations", 2,
+                   [](const Chosen& chosen, std::size_t i) { return chosen.empty() || i > chosen.back(); });
 }
 V make_combinations_with_replacement(TraceRun& t, Items& a, Keywords& k) {
   return chosen_of(t, a, k, "combinations_with_replacement", 2,
@@ -542,7 +546,8 @@ bool is_number_or_none(PyObject* object) {
 V make_iter(TraceRun& t, Items& a, Keywords& k) {
   expect("iter", a, k, 1, 2);
   auto* object = as<ObjectValue>(a[0]);
-  const bool number = a[0]->kind == ValueKind::SymInt || a[0]->kind == ValueKind::Number || (object && is_number_or_none(object->object.get()));
+  const bool number = a[0]->kind == ValueKind::SymInt || a[0]->kind == ValueKind::Number ||
+                      (object && is_number_or_none(object->object.get()));
   if (a.size() == 1 && number)
     raise(t, PyExc_TypeError, {t.string(std::string("'") + t.type_of(a[0])->tp_name + "' object is not iterable")},
             BreakReason::ErrorWhileTracing, "iter() of a number");
@@ -581,7 +586,8 @@ V make_reversed(TraceRun& t, Items& a, Keywords& k) {
       return iteration([&t, item, part, position]() -> V {
         if (*position < 0) return nullptr;
         V index = t.integer((*position)--);
-        V found = catch_stop_iteration(t, [&] { return item ? t.call(item, {index}, {}) : t.get_item(part, index); }, PyExc_IndexError);
+        V found = catch_stop_iteration(
+            t, [&] { return item ? t.call(item, {index}, {}) : t.get_item(part, index); }, PyExc_IndexError);
         if (!found) *position = -1;
         return found;
       });

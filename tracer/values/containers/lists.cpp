@@ -29,7 +29,8 @@ void trim(ListValue& list, bool from_left) {
 
 /// An index, a comparison or the items of a value may run code of the user's, which may change the list itself.
 void unchanged(TraceRun& tracer, const V& list, const TraceRun::Mark& before) {
-  if (tracer.written_since(list.get(), before)) break_graph(BreakReason::UnsupportedObject, "a list that changes while it is looked at");
+  if (tracer.written_since(list.get(), before))
+    break_graph(BreakReason::UnsupportedObject, "a list that changes while it is looked at");
 }
 
 /// The first item that is equal; none: nothing is.
@@ -57,11 +58,12 @@ void erase_at(TraceRun& tracer, const V& owner, std::size_t place) {
   list.items.erase(list.items.begin() + std::ptrdiff_t(place));
 }
 
-/// As CPython takes the items of an argument: of a list, tuple or the like all at once, of anything else one after the other, so that
-/// code which makes them sees what was done with those before.
+/// As CPython takes the items of an argument: of a list, tuple or the like all at once, of anything else one after the
+/// other, so that code which makes them sees what was done with those before.
 template <class Use>
 void for_each_item(TraceRun& tracer, const V& owner, const V& from, Use use) {
-  const bool at_once = from->kind == ValueKind::List || from->kind == ValueKind::Tuple || from->kind == ValueKind::Array;
+  const bool at_once =
+      from->kind == ValueKind::List || from->kind == ValueKind::Tuple || from->kind == ValueKind::Array;
   if (at_once ? !python_method(tracer, from, "__iter__") : builtin_part(tracer, from) == owner) {
     for (const V& item : tracer.sequence_items(from)) use(item);
     return;
@@ -95,7 +97,9 @@ V deque_method(TraceRun& tracer, const V& owner, const std::string& name, std::v
     return tracer.none();
   }
   if ((name == "pop" || name == "popleft") && count == 0) {
-    if (items.empty()) raise(tracer, PyExc_IndexError, {tracer.string("pop from an empty deque")}, BreakReason::ErrorWhileTracing, "pop from an empty deque");
+    if (items.empty())
+      raise(tracer, PyExc_IndexError, {tracer.string("pop from an empty deque")}, BreakReason::ErrorWhileTracing,
+            "pop from an empty deque");
     note_call(tracer, owner, name.c_str(), {}, {});
     auto place = name == "pop" ? items.end() - 1 : items.begin();
     V item = *place;
@@ -120,7 +124,8 @@ V deque_method(TraceRun& tracer, const V& owner, const std::string& name, std::v
     return copy;
   }
   if (name == "insert" && list.longest && std::int64_t(items.size()) >= *list.longest)
-    raise(tracer, PyExc_IndexError, {tracer.string("deque already at its maximum size")}, BreakReason::ErrorWhileTracing, "a full deque");
+    raise(tracer, PyExc_IndexError, {tracer.string("deque already at its maximum size")},
+          BreakReason::ErrorWhileTracing, "a full deque");
   if (name == "remove" && count == 1) {
     if (auto place = find_equal(tracer, owner, arguments[0])) {
       erase_at(tracer, owner, *place);
@@ -143,7 +148,8 @@ void list_append(TraceRun& tracer, const V& owner, const V& item) {
   as<ListValue>(owner)->items.push_back(item);
 }
 
-V list_method(TraceRun& tracer, const V& owner, const std::string& name, std::vector<V>& arguments, Keywords& keywords) {
+V list_method(TraceRun& tracer, const V& owner, const std::string& name, std::vector<V>& arguments,
+              Keywords& keywords) {
   if (unopened_list(owner) && name == "append" && arguments.size() == 1 && keywords.empty()) {
     list_append(tracer, owner, arguments[0]);
     return tracer.none();
@@ -174,7 +180,8 @@ V list_method(TraceRun& tracer, const V& owner, const std::string& name, std::ve
       changed = !items.empty();
     }
     if (changed) value_error(tracer, "list modified during sort");
-    if (tracer.written_since(owner.get(), before)) break_graph(BreakReason::UnsupportedObject, "a list that changes while it is sorted");
+    if (tracer.written_since(owner.get(), before))
+      break_graph(BreakReason::UnsupportedObject, "a list that changes while it is sorted");
     return tracer.none();
   }
   if (!keywords.empty()) return nullptr;
@@ -204,9 +211,12 @@ V list_method(TraceRun& tracer, const V& owner, const std::string& name, std::ve
     return tracer.none();
   }
   if (name == "pop" && count <= 1 && !deque) {
-    if (items.empty()) raise(tracer, PyExc_IndexError, {tracer.string("pop from empty list")}, BreakReason::ErrorWhileTracing, "pop from empty list");
+    if (items.empty())
+      raise(tracer, PyExc_IndexError, {tracer.string("pop from empty list")}, BreakReason::ErrorWhileTracing,
+            "pop from empty list");
     const TraceRun::Mark before = tracer.mark();
-    const std::size_t index = count ? index_of(tracer, arguments[0], items.size(), "pop index out of range") : items.size() - 1;
+    const std::size_t index =
+        count ? index_of(tracer, arguments[0], items.size(), "pop index out of range") : items.size() - 1;
     unchanged(tracer, owner, before);
     note_items(tracer, owner);
     V item = items[index];
@@ -290,7 +300,8 @@ void list_set_item(TraceRun& tracer, const V& owner, const V& key, const V& valu
   auto& items = list.items;
   if (key->kind != ValueKind::Slice) {
     const TraceRun::Mark before = tracer.mark();
-    const std::size_t index = index_of(tracer, key, items.size(), list.type ? "deque index out of range" : "list assignment index out of range");
+    const std::size_t index = index_of(tracer, key, items.size(),
+                                       list.type ? "deque index out of range" : "list assignment index out of range");
     unchanged(tracer, owner, before);
     if (list.type)
       note_item(tracer, owner, place_key(index), value);
@@ -312,9 +323,11 @@ void list_set_item(TraceRun& tracer, const V& owner, const V& key, const V& valu
     return;
   }
   if (Py_ssize_t(fresh.size()) != bounds.count)
-    value_error(tracer, "attempt to assign sequence of size " + std::to_string(fresh.size()) + " to extended slice of size " + std::to_string(bounds.count));
+    value_error(tracer, "attempt to assign sequence of size " + std::to_string(fresh.size()) +
+                            " to extended slice of size " + std::to_string(bounds.count));
   note_items(tracer, owner);
-  for (Py_ssize_t i = 0; i < bounds.count; ++i) items[std::size_t(bounds.start + i * bounds.step)] = fresh[std::size_t(i)];
+  for (Py_ssize_t i = 0; i < bounds.count; ++i)
+    items[std::size_t(bounds.start + i * bounds.step)] = fresh[std::size_t(i)];
 }
 
 void list_delete_item(TraceRun& tracer, const V& owner, const V& key) {
@@ -322,7 +335,8 @@ void list_delete_item(TraceRun& tracer, const V& owner, const V& key) {
   auto& items = list.items;
   if (key->kind != ValueKind::Slice) {
     const TraceRun::Mark before = tracer.mark();
-    const std::size_t index = index_of(tracer, key, items.size(), list.type ? "deque index out of range" : "list assignment index out of range");
+    const std::size_t index = index_of(tracer, key, items.size(),
+                                       list.type ? "deque index out of range" : "list assignment index out of range");
     unchanged(tracer, owner, before);
     return erase_at(tracer, owner, index);
   }
@@ -354,7 +368,8 @@ void sort(TraceRun& t, std::vector<V>& items, const V& key, bool descending) {
   PyObject* arguments[] = {list.get(), descending ? Py_True : Py_False};
   Ref<> done = Ref<>::steal(PyObject_VectorcallMethod(sort, arguments, 1, names));
   std::vector<V> sorted;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) sorted.push_back(items[place.at(PyList_GET_ITEM(list.get(), i))]);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i)
+    sorted.push_back(items[place.at(PyList_GET_ITEM(list.get(), i))]);
   items = std::move(sorted);
   check_proxies();
   if (!done) raise_python_error(t);

@@ -1,4 +1,5 @@
-/// Sets and frozensets: CPython's own functions on the real set that a SetValue keeps, so that the order comes out as eager's.
+/// Sets and frozensets: CPython's own functions on the real set that a SetValue keeps, so that the order comes out as
+/// eager's.
 #include "tracer/values/containers/sets.h"
 
 #include <opcode.h>
@@ -16,7 +17,10 @@
 
 namespace fj {
 
-SetValue::SetValue(bool frozen) : Value(ValueKind::Set), real(Ref<>::steal(frozen ? PyFrozenSet_New(nullptr) : PySet_New(nullptr))), frozen(frozen) {}
+SetValue::SetValue(bool frozen)
+    : Value(ValueKind::Set),
+      real(Ref<>::steal(frozen ? PyFrozenSet_New(nullptr) : PySet_New(nullptr))),
+      frozen(frozen) {}
 
 Ref<> elements_of(PyObject* set) {
   Ref<> iterator = Ref<>::steal(PySet_Type.tp_iter(set));  // a frozenset's is the same
@@ -34,7 +38,8 @@ void refuse_unknown_elements(PyObject* set, PyObject* other, bool is_key) {
     PyObject* element = PyList_GET_ITEM(elements.get(), i);
     if (is_key) refuse_unknown_numbers(other, element);
     for (Py_ssize_t j = 0; keys && j < PyList_GET_SIZE(keys.get()); ++j)
-      if (holds_proxy(element) || holds_proxy(PyList_GET_ITEM(keys.get(), j))) refuse_unknown_numbers(PyList_GET_ITEM(keys.get(), j), element);
+      if (holds_proxy(element) || holds_proxy(PyList_GET_ITEM(keys.get(), j)))
+        refuse_unknown_numbers(PyList_GET_ITEM(keys.get(), j), element);
   }
 }
 
@@ -75,7 +80,8 @@ Ref<> real_operand(TraceRun& tracer, const V& value, bool& ordered) {
   if (value->kind != ValueKind::Dict || as<DictValue>(value)->type) return list;
   // A dict is taken over with its hashes, which sizes the table differently.
   Ref<> dict = Ref<>::steal(PyDict_New());
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) PyDict_SetItem(dict.get(), PyList_GET_ITEM(list.get(), i), Py_None);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i)
+    PyDict_SetItem(dict.get(), PyList_GET_ITEM(list.get(), i), Py_None);
   check_proxies();
   return dict;
 }
@@ -105,14 +111,15 @@ void refuse_derived(const V& a, const V& b) {
 std::vector<V> set_items(TraceRun& t, const SetValue& set) {
   std::vector<V> items;
   Ref<> list = Ref<>::steal(PySequence_List(set.real.get()));
-  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) items.push_back(wrap_constant(t, t.keep(Ref<>::borrow(PyList_GET_ITEM(list.get(), i))).get()));
+  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i)
+    items.push_back(wrap_constant(t, t.keep(Ref<>::borrow(PyList_GET_ITEM(list.get(), i))).get()));
   return items;
 }
 
 namespace {
 
-/// An argument of a method of a set as it is now, for the log: what is in it, in its order. A set from outside is itself, since it
-/// will be at the exit what it is here.
+/// An argument of a method of a set as it is now, for the log: what is in it, in its order. A set from outside is
+/// itself, since it will be at the exit what it is here.
 V logged_operand(TraceRun& tracer, const V& argument, const Ref<>& real) {
   V part = argument->kind == ValueKind::Set ? argument : builtin_part(tracer, argument);
   if (part && part->kind == ValueKind::Set && part->source) return argument;
@@ -123,15 +130,17 @@ V logged_operand(TraceRun& tracer, const V& argument, const Ref<>& real) {
   }
   std::vector<V> keys;
   Ref<> list = Ref<>::steal(PySequence_List(real.get()));
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) keys.push_back(wrap_constant(tracer, tracer.keep(Ref<>::borrow(PyList_GET_ITEM(list.get(), i))).get()));
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i)
+    keys.push_back(wrap_constant(tracer, tracer.keep(Ref<>::borrow(PyList_GET_ITEM(list.get(), i))).get()));
   if (!PyDict_Check(real.get())) return tracer.tuple(std::move(keys));
   auto dict = std::make_shared<DictValue>();
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) dict->items.emplace_back(Ref<>::borrow(PyList_GET_ITEM(list.get(), i)), tracer.none());
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i)
+    dict->items.emplace_back(Ref<>::borrow(PyList_GET_ITEM(list.get(), i)), tracer.none());
   return dict;
 }
 
-/// A set or exact dict, which has its hashes, is taken over whole, anything else item by item: an iterator that raises leaves what
-/// it gave.
+/// A set or exact dict, which has its hashes, is taken over whole, anything else item by item: an iterator that raises
+/// leaves what it gave.
 void update(TraceRun& tracer, const V& owner, const V& from) {
   auto& set = *as<SetValue>(owner);
   V part = from->kind == ValueKind::Set ? from : builtin_part(tracer, from);
@@ -187,7 +196,11 @@ V set_operator(TraceRun& tracer, int op, const V& a, const V& b) {
   refuse_unknown_elements(left->real.get(), other.get(), false);
   ordered = ordered && (!right || right->ordered);
   using Function = PyObject* (*)(PyObject*, PyObject*);
-  Function function = op == NB_OR ? PyNumber_Or : op == NB_AND ? PyNumber_And : op == NB_SUBTRACT ? PyNumber_Subtract : op == NB_XOR ? PyNumber_Xor : nullptr;
+  Function function = op == NB_OR         ? PyNumber_Or
+                      : op == NB_AND      ? PyNumber_And
+                      : op == NB_SUBTRACT ? PyNumber_Subtract
+                      : op == NB_XOR      ? PyNumber_Xor
+                                          : nullptr;
   if (!function) return nullptr;
   // With a view the result is built in another way, in another order.
   Ref<> first = is_view && left->frozen ? Ref<>::steal(PySet_New(left->real.get())) : left->real;
@@ -226,7 +239,8 @@ V set_method(TraceRun& tracer, const V& owner, const std::string& name, std::vec
   };
   for (const Row& row : rows) {
     if (name != row.name || (row.changes && set.frozen)) continue;
-    if (name == "pop" && !set.ordered && PySet_GET_SIZE(set.real.get()) > 1) break_graph(BreakReason::UnsupportedObject, "the order of a set");
+    if (name == "pop" && !set.ordered && PySet_GET_SIZE(set.real.get()) > 1)
+      break_graph(BreakReason::UnsupportedObject, "the order of a set");
     bool ordered = set.ordered;
     if (name == "update") {
       for (const V& from : arguments) update(tracer, owner, from);

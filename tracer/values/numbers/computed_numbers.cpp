@@ -1,10 +1,11 @@
 /// Python numbers that the program computes: what `.item()` gives, and what floats are computed from such.
 ///
-/// A float is an f64 of no dimensions in the graph, and its arithmetic is CPython's: the same operations of the same C library.
-/// Where CPython raises (a division by zero, a power that overflows) the program fails, and CPython runs the piece and raises.
-/// Of ints and booleans only what becomes a float is computed. A float from outside that changes between calls takes part, so that a learning rate
-/// under a schedule is no constant of the trace; and so does an int that is a symbol, where the result is a float. What is computed from
-/// such alone is a value from outside too, if its value is asked for (`settled`, derived_values.cpp).
+/// A float is an f64 of no dimensions in the graph, and its arithmetic is CPython's: the same operations of the same C
+/// library. Where CPython raises (a division by zero, a power that overflows) the program fails, and CPython runs the
+/// piece and raises. Of ints and booleans only what becomes a float is computed. A float from outside that changes
+/// between calls takes part, so that a learning rate under a schedule is no constant of the trace; and so does an int
+/// that is a symbol, where the result is a float. What is computed from such alone is a value from outside too, if its
+/// value is asked for (`settled`, derived_values.cpp).
 #include "tracer/values/numbers/computed_numbers.h"
 
 #include <opcode.h>
@@ -37,7 +38,8 @@ constexpr std::int64_t kLargestHeld = std::int64_t(1) << 53;  // of ints that do
 bool is_int(const V& value) {
   if (auto* number = as<NumberValue>(value)) return number->dtype != DType::F64;
   auto* object = as<ObjectValue>(value);
-  return value->kind == ValueKind::SymInt || (object && (PyLong_CheckExact(object->object.get()) || PyBool_Check(object->object.get())));
+  return value->kind == ValueKind::SymInt ||
+         (object && (PyLong_CheckExact(object->object.get()) || PyBool_Check(object->object.get())));
 }
 
 /// What float arithmetic takes the value for; invalid where it is no number it takes.
@@ -47,13 +49,17 @@ ValueId as_float(TraceRun& t, const V& value) {
   if (auto* number = as<NumberValue>(value); number && number->dtype == DType::I64) {
     // Held by a double, or the program fails.
     auto bound = [&](std::int64_t value) { return fj::constant(t, DType::I64, value); };
-    const ValueId low = emit(t, Op::ge, {number->contents, bound(-kLargestHeld)}), high = emit(t, Op::le, {number->contents, bound(kLargestHeld)});
+    const ValueId low = emit(t, Op::ge, {number->contents, bound(-kLargestHeld)}),
+                  high = emit(t, Op::le, {number->contents, bound(kLargestHeld)});
     return t.checked(cast(t, number->contents, DType::F64), emit(t, Op::bit_and, {low, high}));
   }
   auto* object = as<ObjectValue>(value);
-  if (!object || !(PyFloat_CheckExact(object->object.get()) || PyLong_CheckExact(object->object.get()) || PyBool_Check(object->object.get()))) return {};
+  if (!object || !(PyFloat_CheckExact(object->object.get()) || PyLong_CheckExact(object->object.get()) ||
+                   PyBool_Check(object->object.get())))
+    return {};
   PyObject* constant = t.constant_object(value);
-  const double number = constant ? PyFloat_Check(constant) ? PyFloat_AS_DOUBLE(constant) : PyLong_AsDouble(constant) : 0;
+  const double number =
+      constant ? PyFloat_Check(constant) ? PyFloat_AS_DOUBLE(constant) : PyLong_AsDouble(constant) : 0;
   if (!constant || PyErr_Occurred()) {
     PyErr_Clear();
     return {};
@@ -75,8 +81,8 @@ bool fits_double(TraceRun& t, const V& value) {
   return expression && t.decide(*expression, Py_LE, kLargestHeld) && t.decide(*expression, Py_GE, -kLargestHeld);
 }
 
-/// Whether an operator on an int that is a symbol and another number gives a float that the program can compute: the quotient of ints is
-/// rounded once, as that of doubles is that hold them.
+/// Whether an operator on an int that is a symbol and another number gives a float that the program can compute: the
+/// quotient of ints is rounded once, as that of doubles is that hold them.
 bool gives_float(TraceRun& t, int op, const V& a, const V& b) {
   if (a->kind != ValueKind::SymInt && b->kind != ValueKind::SymInt) return false;
   bool real = false;
@@ -111,7 +117,8 @@ V settled(TraceRun& t, const V& value) {
 V symbol_as_float(TraceRun& t, const V& value) {
   auto* symbolic = as<SymIntValue>(value);
   if (!symbolic || !computes_numbers(t)) return nullptr;
-  V made = with_known(t, float_of(size_value(t, symbolic->expression, DType::F64)), {value}, reinterpret_cast<PyObject*>(&PyFloat_Type));
+  V made = with_known(t, float_of(size_value(t, symbolic->expression, DType::F64)), {value},
+                      reinterpret_cast<PyObject*>(&PyFloat_Type));
   return as<NumberValue>(made)->known || t.graph().is_late(symbolic->expression) ? made : nullptr;
 }
 
@@ -125,19 +132,26 @@ ValueId TraceRun::checked(ValueId value, ValueId holds) {
 
 V TraceRun::number(const ArrayValue& array) {
   for (const SymDim& size : array.shape)
-    if (!decide(size, Py_EQ, 1)) break_graph(BreakReason::ErrorWhileTracing, "item() of an array that has not one element");
+    if (!decide(size, Py_EQ, 1))
+      break_graph(BreakReason::ErrorWhileTracing, "item() of an array that has not one element");
   if (placement->on_device() && array.storage->device == kHost)
-    break_graph(BreakReason::ScalarFromArray, "an element of an array of cpu becomes a number in a piece on " + device_text(*placement->graph));
+    break_graph(BreakReason::ScalarFromArray,
+                "an element of an array of cpu becomes a number in a piece on " + device_text(*placement->graph));
   if (array.storage->device != kHost)
-    break_graph(BreakReason::ScalarFromArray, "an element of a tensor of " + device_text(array.storage->device) + ", for which Python waits, becomes a number");
+    break_graph(BreakReason::ScalarFromArray, "an element of a tensor of " + device_text(array.storage->device) +
+                                                  ", for which Python waits, becomes a number");
   // A back end that runs nodes on arrays of its own gives no numbers back.
-  if (!request.generalise.builtin_backend || is_complex(array.dtype)) break_graph(BreakReason::ScalarFromArray, "an element becomes a Python number");
-  if (is_unsigned_integer(array.dtype) && size_in_bytes(array.dtype) == 8) break_graph(BreakReason::ScalarFromArray, "an int of more than 63 bits");
+  if (!request.generalise.builtin_backend || is_complex(array.dtype))
+    break_graph(BreakReason::ScalarFromArray, "an element becomes a Python number");
+  if (is_unsigned_integer(array.dtype) && size_in_bytes(array.dtype) == 8)
+    break_graph(BreakReason::ScalarFromArray, "an int of more than 63 bits");
   const DType dtype = is_float(array.dtype) ? DType::F64 : array.dtype == DType::Bool ? DType::Bool : DType::I64;
   ValueId value = cast(*this, reshape(*this, read(array), {}), dtype);
   if (requires_gradient(value)) {
-    // torch's item() is no part of what is derived; a derivative of NumPy code would have to go on through Python's numbers.
-    if (array.library == Library::Numpy) break_graph(BreakReason::ScalarFromArray, "a Python number is read from an array");
+    // torch's item() is no part of what is derived; a derivative of NumPy code would have to go on through Python's
+    // numbers.
+    if (array.library == Library::Numpy)
+      break_graph(BreakReason::ScalarFromArray, "a Python number is read from an array");
     value = stopped(*this, value);
   }
   return std::make_shared<NumberValue>(value, dtype);
@@ -145,19 +159,27 @@ V TraceRun::number(const ArrayValue& array) {
 
 std::optional<V> computed_binary(TraceRun& t, int nb_op, const V& a, const V& b) {
   const int plain = nb_op >= NB_INPLACE_ADD ? nb_op - NB_INPLACE_ADD : nb_op;
-  const bool known = plain == NB_ADD || plain == NB_SUBTRACT || plain == NB_MULTIPLY || plain == NB_TRUE_DIVIDE || plain == NB_POWER;
+  const bool known =
+      plain == NB_ADD || plain == NB_SUBTRACT || plain == NB_MULTIPLY || plain == NB_TRUE_DIVIDE || plain == NB_POWER;
   const bool computed = a->kind == ValueKind::Number || b->kind == ValueKind::Number;
-  if (!computed && (!known || (!changing_float(t, a).valid() && !changing_float(t, b).valid() && !gives_float(t, plain, a, b)))) return std::nullopt;
+  if (!computed &&
+      (!known || (!changing_float(t, a).valid() && !changing_float(t, b).valid() && !gives_float(t, plain, a, b))))
+    return std::nullopt;
   const bool of_floats = known && (plain == NB_TRUE_DIVIDE || !is_int(a) || !is_int(b));
   const ValueId left = of_floats ? as_float(t, a) : ValueId{}, right = left.valid() ? as_float(t, b) : ValueId{};
   if (!right.valid()) {
     if (!computed) return std::nullopt;
     if (V x = settled(t, a), y = settled(t, b); x != a || y != b) return t.binary(nb_op, x, y);
     for (const V& operand : {a, b}) t.round_as_library(operand);
-    break_graph(BreakReason::ScalarFromArray, "`" + t.source_text() + "` computes with " + describe(a->kind == ValueKind::Number ? a : b));
+    break_graph(BreakReason::ScalarFromArray,
+                "`" + t.source_text() + "` computes with " + describe(a->kind == ValueKind::Number ? a : b));
   }
-  auto make = [&](Op op, std::vector<ValueId> operands) { return t.graph().add(op, std::move(operands), {}, t.location()); };
-  auto made = [&](ValueId contents, const char* function) { return with_known(t, float_of(contents), {a, b}, operator_function(function)); };
+  auto make = [&](Op op, std::vector<ValueId> operands) {
+    return t.graph().add(op, std::move(operands), {}, t.location());
+  };
+  auto made = [&](ValueId contents, const char* function) {
+    return with_known(t, float_of(contents), {a, b}, operator_function(function));
+  };
   switch (plain) {
     case NB_ADD: return made(make(Op::add, {left, right}), "add");
     case NB_SUBTRACT: return made(make(Op::sub, {left, right}), "sub");
@@ -174,7 +196,9 @@ std::optional<V> computed_binary(TraceRun& t, int nb_op, const V& a, const V& b)
     }
     default: {
       // A device's powers are not the C library's.
-      if (t.placement->on_device()) break_graph(BreakReason::ScalarFromArray, "`" + t.source_text() + "` computes with numbers in a piece on " + device_text(*t.placement->graph));
+      if (t.placement->on_device())
+        break_graph(BreakReason::ScalarFromArray, "`" + t.source_text() + "` computes with numbers in a piece on " +
+                                                      device_text(*t.placement->graph));
       // A power of finite numbers is finite in CPython, or complex, or an error. Powers of infinity are left to it too.
       const ValueId power = make(Op::pow, {left, right});
       return made(t.checked(power, make(Op::is_finite, {power})), "pow");
@@ -194,15 +218,18 @@ std::optional<V> computed_unary(TraceRun& t, int opcode, const V& a) {
 
 V computed_choice(TraceRun& t, const V& condition, const V& yes, const V& no) {
   auto* decides = as<NumberValue>(condition);
-  if (!decides || decides->dtype != DType::Bool || t.type_of(yes) != &PyFloat_Type || t.type_of(no) != &PyFloat_Type) return nullptr;
+  if (!decides || decides->dtype != DType::Bool || t.type_of(yes) != &PyFloat_Type || t.type_of(no) != &PyFloat_Type)
+    return nullptr;
   const ValueId left = as_float(t, yes), right = left.valid() ? as_float(t, no) : ValueId{};
-  return right.valid() ? float_of(t.graph().add(Op::where, {decides->contents, left, right}, {}, t.location())) : nullptr;
+  return right.valid() ? float_of(t.graph().add(Op::where, {decides->contents, left, right}, {}, t.location()))
+                       : nullptr;
 }
 
 V computed_int(TraceRun& t, const V& number) {
   const auto& held = *as<NumberValue>(number);
   if (held.dtype == DType::F64) return nullptr;
-  return held.dtype == DType::I64 ? number : std::make_shared<NumberValue>(cast(t, held.contents, DType::I64), DType::I64);
+  return held.dtype == DType::I64 ? number
+                                  : std::make_shared<NumberValue>(cast(t, held.contents, DType::I64), DType::I64);
 }
 
 V computed_float(TraceRun& t, const V& number) {
@@ -227,7 +254,8 @@ std::optional<V> computed_compare(TraceRun& t, int comparison, const V& a, const
   auto comparable = [&](const V& value) -> ValueId {
     if (value->kind == ValueKind::SymInt) return fits_double(t, value) ? as_float(t, value) : ValueId{};
     auto* object = as<ObjectValue>(value);
-    if (!object || !PyLong_Check(object->object.get())) return changing_float(t, value).valid() || object ? as_float(t, value) : ValueId{};
+    if (!object || !PyLong_Check(object->object.get()))
+      return changing_float(t, value).valid() || object ? as_float(t, value) : ValueId{};
     int overflow = 0;
     const long long number = PyLong_AsLongLongAndOverflow(object->object.get(), &overflow);
     return overflow == 0 && std::abs(number) <= (1LL << 53) ? as_float(t, value) : ValueId{};
@@ -235,7 +263,8 @@ std::optional<V> computed_compare(TraceRun& t, int comparison, const V& a, const
   const ValueId left = comparable(a), right = left.valid() ? comparable(b) : ValueId{};
   if (!right.valid()) {
     if (V x = settled(t, a), y = settled(t, b); x != a || y != b) return t.compare(comparison, x, y);
-    break_graph(BreakReason::ScalarFromArray, "`" + t.source_text() + "` compares " + describe(a->kind == ValueKind::Number ? a : b));
+    break_graph(BreakReason::ScalarFromArray,
+                "`" + t.source_text() + "` compares " + describe(a->kind == ValueKind::Number ? a : b));
   }
   constexpr Op kOps[] = {Op::lt, Op::le, Op::eq, Op::ne, Op::gt, Op::ge};
   return std::make_shared<NumberValue>(t.graph().add(kOps[comparison], {left, right}, {}, t.location()), DType::Bool);

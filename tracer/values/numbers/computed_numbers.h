@@ -7,7 +7,8 @@ namespace fj {
 
 class TraceRun;
 
-/// Of a number the program computes, or of a float that changes between calls; nothing: of neither, or not such an operator.
+/// Of a number the program computes, or of a float that changes between calls; nothing: of neither, or not such an
+/// operator.
 std::optional<V> computed_binary(TraceRun& t, int nb_op, const V& a, const V& b);
 std::optional<V> computed_unary(TraceRun& t, int opcode, const V& a);
 std::optional<V> computed_compare(TraceRun& t, int comparison, const V& a, const V& b);

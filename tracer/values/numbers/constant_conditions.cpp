@@ -14,9 +14,15 @@ namespace {
 bool is_exact(Op op) {
   const OpRow& known = row(op);
   if (op == Op::cast) return true;
-  if (op == Op::dim || known.effect != Effect::Pure || known.accuracy == Accuracy::Bounded || known.raises == Raises::Any) return false;
+  if (op == Op::dim || known.effect != Effect::Pure || known.accuracy == Accuracy::Bounded ||
+      known.raises == Raises::Any)
+    return false;
   switch (known.lowering) {
-    case Lowering::Constant: case Lowering::Index: case Lowering::IndexMap: case Lowering::Pointwise: case Lowering::Reduce: return true;
+    case Lowering::Constant:
+    case Lowering::Index:
+    case Lowering::IndexMap:
+    case Lowering::Pointwise:
+    case Lowering::Reduce: return true;
     default: return false;
   }
 }
@@ -47,7 +53,8 @@ class Evaluation {
   const DenseArray* of(ValueId value) {
     if (auto known = values_.find(value.index); known != values_.end()) return &known->second;
     auto found = definition_.find(value.index);
-    if (found == definition_.end() || --patience_ < 0 || !is_exact(found->second->op) || !is_small(graph_.type(value))) return nullptr;
+    if (found == definition_.end() || --patience_ < 0 || !is_exact(found->second->op) || !is_small(graph_.type(value)))
+      return nullptr;
     if (!symbols_used(graph_, *found->second).empty()) return nullptr;
     std::vector<const DenseArray*> operands;
     for (ValueId operand : found->second->operands) {
@@ -62,7 +69,8 @@ class Evaluation {
 
   /// What the value is a view of, an expansion of one number for example.
   ValueId viewed(ValueId value) const {
-    for (auto found = definition_.find(value.index); found != definition_.end(); found = definition_.find(value.index)) {
+    for (auto found = definition_.find(value.index); found != definition_.end();
+         found = definition_.find(value.index)) {
       const Node& node = *found->second;
       if (row(node.op).lowering != Lowering::IndexMap || node.operands.size() != 1) break;
       value = node.operands[0];
@@ -98,7 +106,9 @@ std::optional<T> only_element(const Graph& graph, ValueId value) {
 
 }  // namespace
 
-std::optional<std::int64_t> constant_integer(const Graph& graph, ValueId value) { return only_element<std::int64_t>(graph, value); }
+std::optional<std::int64_t> constant_integer(const Graph& graph, ValueId value) {
+  return only_element<std::int64_t>(graph, value);
+}
 
 bool is_out_of_range(const Graph& graph, ValueId value, DType to) {
   const DType from = graph.type(value).dtype;

@@ -1,4 +1,5 @@
-/// Conditions of a branch that are computed of constants alone: library code asks so of its arguments (`if M < 1`, M an array).
+/// Conditions of a branch that are computed of constants alone: library code asks so of its arguments (`if M < 1`, M an
+/// array).
 #pragma once
 
 #include <optional>
@@ -7,7 +8,8 @@
 
 namespace fj {
 
-/// Whether the one element is true; nothing: it depends on an input, on a symbol, or on an operation whose last bit is not promised.
+/// Whether the one element is true; nothing: it depends on an input, on a symbol, or on an operation whose last bit is
+/// not promised.
 std::optional<bool> constant_condition(const Graph& graph, ValueId value);
 
 /// The one element of an array of integers; nothing: as above.

@@ -1,9 +1,10 @@
 /// Sizes that depend on data: how many elements of a mask are true.
 ///
-/// `positions` adds the node that counts them; its symbol is a size like any other, but that no guard can ask for it: it has a value
-/// once the node has run. So a question about it (`decide`) is answered from what every value of it allows. Where only 0 or 1 would be
-/// otherwise, the answer is the others', and the node says that its program is wrong for those (`excluded`): such a call runs eagerly.
-/// Whatever else the size decides ends the graph. Where branches on data are followed, a question is a branch like any other.
+/// `positions` adds the node that counts them; its symbol is a size like any other, but that no guard can ask for it:
+/// it has a value once the node has run. So a question about it (`decide`) is answered from what every value of it
+/// allows. Where only 0 or 1 would be otherwise, the answer is the others', and the node says that its program is wrong
+/// for those (`excluded`): such a call runs eagerly. Whatever else the size decides ends the graph. Where branches on
+/// data are followed, a question is a branch like any other.
 #include "tracer/values/numbers/data_dependent_sizes.h"
 
 #include <algorithm>
@@ -35,7 +36,9 @@ class Likeness {
   bool alike(ValueId a, ValueId b) {
     if (a == b) return true;
     const Node *left = definition_[a.index], *right = definition_[b.index];
-    if (!left || !right || left->op != right->op || left->op == Op::extern_call || left->operands.size() != right->operands.size()) return false;
+    if (!left || !right || left->op != right->op || left->op == Op::extern_call ||
+        left->operands.size() != right->operands.size())
+      return false;
     if (left->attrs.items().size() != right->attrs.items().size() || --patience_ < 0) return false;
     // By text, as -0.0 == 0.0.
     for (std::size_t i = 0; i < left->attrs.items().size(); ++i)
@@ -59,9 +62,12 @@ ValueId TraceRun::positions(ValueId mask) {
   for (auto [other, result] : sizes->positions)
     if (likeness.alike(mask, other)) return sizes->positions.emplace(mask, result).first->second;
   // Other back ends do not say what the sizes were.
-  if (!request.generalise.builtin_backend || request.generalise.never_dynamic) break_graph(BreakReason::DataDependentShape, source_text());
-  if (placement->on_device()) break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` has a size that Python waits for");
-  if (depends_on_example(*this, mask)) break_graph(BreakReason::OneExample, "`" + source_text() + "` has a size of its own for each example");
+  if (!request.generalise.builtin_backend || request.generalise.never_dynamic)
+    break_graph(BreakReason::DataDependentShape, source_text());
+  if (placement->on_device())
+    break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` has a size that Python waits for");
+  if (depends_on_example(*this, mask))
+    break_graph(BreakReason::OneExample, "`" + source_text() + "` has a size of its own for each example");
   const SymDim elements = product(graph().type(mask).shape);
   Symbol symbol;
   symbol.min = 0;
@@ -96,14 +102,18 @@ bool follow_size(TraceRun& t, const SymDim& difference, int comparison) {
   const ValueId condition = pointwise(t, kComparisons[comparison], {size, constant_like(t, size, 0)});
   // A guess could lead to an error that is none.
   const std::optional<bool> answer = outcome_of(t, condition);
-  if (!answer) break_graph(BreakReason::DataDependentShape, "`" + t.source_text() + "` asks for a size that depends on what a library call gives");
+  if (!answer)
+    break_graph(BreakReason::DataDependentShape,
+                "`" + t.source_text() + "` asks for a size that depends on what a library call gives");
   t.transforms->followed.push_back({condition, *answer});
   t.sizes->asked.push_back({difference, comparison, *answer});
   return *answer;
 }
 
 bool decide_late(TraceRun& t, const SymDim& difference, int comparison) {
-  auto give_up = [&]() { break_graph(BreakReason::DataDependentShape, "`" + t.source_text() + "` asks for a size that depends on data"); };
+  auto give_up = [&]() {
+    break_graph(BreakReason::DataDependentShape, "`" + t.source_text() + "` asks for a size that depends on data");
+  };
   if (t.request.follow) return follow_size(t, difference, comparison);
   const auto& terms = difference.terms();
   if (terms.size() == 1 && terms[0].symbols.size() > 1) {
@@ -137,12 +147,14 @@ bool decide_late(TraceRun& t, const SymDim& difference, int comparison) {
   if (comparison == Py_EQ || comparison == Py_NE) {
     const bool between = (low <= 0 && high >= 0) || (low >= 0 && high <= 0);
     if (answer == (comparison == Py_EQ) || (between && rest % slope == 0)) give_up();
-  } else if (compare_numbers(high, comparison, 0) != answer || (max > most && compare_numbers(slope > 0 ? 1 : -1, comparison, 0) != answer)) {
+  } else if (compare_numbers(high, comparison, 0) != answer ||
+             (max > most && compare_numbers(slope > 0 ? 1 : -1, comparison, 0) != answer)) {
     give_up();
   }
   auto excluded = node->attrs.get<std::vector<std::int64_t>>("excluded");
   for (std::int64_t few : {0, 1})
-    if (few <= max && compare_numbers(slope * few + rest, comparison, 0) != answer && std::find(excluded.begin(), excluded.end(), few) == excluded.end())
+    if (few <= max && compare_numbers(slope * few + rest, comparison, 0) != answer &&
+        std::find(excluded.begin(), excluded.end(), few) == excluded.end())
       excluded.push_back(few);
   std::sort(excluded.begin(), excluded.end());
   node->attrs.set("excluded", excluded);

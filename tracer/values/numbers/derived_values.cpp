@@ -1,10 +1,11 @@
 /// Results: what pure functions of C make of numbers and texts from outside that change between calls.
 ///
-/// Such a result is a value from outside itself. Its source says which function makes it of which other sources (SourceKind::Result),
-/// so all that is known of values from outside holds for it: a branch on it is guarded by its answer (`L.p < 0.5 == True`), an int among
-/// them (`int(L.x.shape[0] * 0.8)`) is a symbol, a float an input of the graph, a text that is handed back needs no guard, and a text or int
-/// as the key of a dict from outside finds what that dict has there at each call (SourceKind::ItemOf).
-/// Nothing is made of values that have never changed: those are constants of the trace.
+/// Such a result is a value from outside itself. Its source says which function makes it of which other sources
+/// (SourceKind::Result), so all that is known of values from outside holds for it: a branch on it is guarded by its
+/// answer (`L.p < 0.5 == True`), an int among them (`int(L.x.shape[0] * 0.8)`) is a symbol, a float an input of the
+/// graph, a text that is handed back needs no guard, and a text or int as the key of a dict from outside finds what
+/// that dict has there at each call (SourceKind::ItemOf). Nothing is made of values that have never changed: those are
+/// constants of the trace.
 #include "tracer/values/numbers/derived_values.h"
 
 #include <algorithm>
@@ -42,15 +43,16 @@ constexpr int kDeepest = 500;
 /// Texts of texts, which on a path that is not taken may double each time.
 constexpr int kDeepestText = 16;
 
-/// A guard asks before it is known which way the function goes: what an int or a specification of a format that nobody has seen yet makes
-/// large is not made of one that changes.
+/// A guard asks before it is known which way the function goes: what an int or a specification of a format that nobody
+/// has seen yet makes large is not made of one that changes.
 bool may_be_large(TraceRun& t, PyObject* function, const std::vector<V>& operands) {
   static constexpr std::string_view kGrowing[] = {"factorial", "comb", "perm", "pow", "lshift"};
   auto int_changes = [&](const V& value) {
     auto* object = as<ObjectValue>(value);
     return value->kind == ValueKind::SymInt || (object && PyLong_Check(object->object.get()) && changes(t, value));
   };
-  if (function == reinterpret_cast<PyObject*>(&PyBytes_Type) || Py_TYPE(function) == &PyMethodDescr_Type) return std::any_of(operands.begin(), operands.end(), int_changes);
+  if (function == reinterpret_cast<PyObject*>(&PyBytes_Type) || Py_TYPE(function) == &PyMethodDescr_Type)
+    return std::any_of(operands.begin(), operands.end(), int_changes);
   if (!PyCFunction_Check(function)) return false;
   const std::string_view name = reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name;
   if (name == "format" || name == "round") return operands.size() > 1 && changes(t, operands[1]);
@@ -64,13 +66,17 @@ bool may_be_large(TraceRun& t, PyObject* function, const std::vector<V>& operand
 
 /// The same at each call.
 bool is_of_constants(SourceRef source) {
-  return source->kind == SourceKind::Constant || (source->kind == SourceKind::Result && std::all_of(source->operands.begin(), source->operands.end(), is_of_constants));
+  return source->kind == SourceKind::Constant ||
+         (source->kind == SourceKind::Result &&
+          std::all_of(source->operands.begin(), source->operands.end(), is_of_constants));
 }
 
 /// What functions of texts give besides: lists, tuples and dicts of such, and matches. Nobody else has them.
 bool is_fresh(PyObject* object) {
   auto all = [](PyObject** items, Py_ssize_t count) {
-    return std::all_of(items, items + count, [](PyObject* item) { return is_plain_operand(item) || (PyTuple_CheckExact(item) && is_fresh(item)); });
+    return std::all_of(items, items + count, [](PyObject* item) {
+      return is_plain_operand(item) || (PyTuple_CheckExact(item) && is_fresh(item));
+    });
   };
   if (PyDict_CheckExact(object)) {
     Py_ssize_t position = 0;
@@ -79,11 +85,14 @@ bool is_fresh(PyObject* object) {
       if (!PyUnicode_CheckExact(key) || !is_plain_operand(item)) return false;
     return true;
   }
-  if (PyList_CheckExact(object) || PyTuple_CheckExact(object)) return all(PySequence_Fast_ITEMS(object), PySequence_Fast_GET_SIZE(object));
+  if (PyList_CheckExact(object) || PyTuple_CheckExact(object))
+    return all(PySequence_Fast_ITEMS(object), PySequence_Fast_GET_SIZE(object));
   return is_match(object);
 }
 
-bool is_number(PyObject* object) { return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object); }
+bool is_number(PyObject* object) {
+  return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object);
+}
 
 }  // namespace
 
@@ -112,14 +121,17 @@ SourceRef source_of(TraceRun& t, const SymDim& expression) {
   PyObject* const multiply = once([] { return operator_function("mul"); });
   PyObject* const quotient = once([] { return operator_function("floordiv"); });
   PyObject* const remainder = once([] { return operator_function("mod"); });
-  auto number = [&](std::int64_t value) { return t.sources().constant(t.keep(Ref<>::steal(PyLong_FromLongLong(value))).get()); };
+  auto number = [&](std::int64_t value) {
+    return t.sources().constant(t.keep(Ref<>::steal(PyLong_FromLongLong(value))).get());
+  };
   auto of_symbol = [&](SymbolId id) -> SourceRef {
     if (auto known = t.sizes->sources.find(id); known != t.sizes->sources.end()) return known->second;
     const auto& definition = t.graph().symbols[id.index].definition;
     if (!definition) return nullptr;
     SourceRef dividend = source_of(t, definition->dividend), divisor = source_of(t, definition->divisor);
     if (!dividend || !divisor) return nullptr;
-    return t.sources().make(SourceKind::Result, nullptr, 0, definition->remainder ? remainder : quotient, {dividend, divisor});
+    return t.sources().make(SourceKind::Result, nullptr, 0, definition->remainder ? remainder : quotient,
+                            {dividend, divisor});
   };
   SourceRef sum = nullptr;
   for (const auto& term : expression.terms()) {
@@ -152,7 +164,9 @@ Known known_outside(TraceRun& t, const V& value) {
 }
 
 V result_of(TraceRun& t, PyObject* function, const std::vector<V>& operands, bool looked_at) {
-  if (t.request.generalise.never_dynamic || std::none_of(operands.begin(), operands.end(), [&](const V& operand) { return changes(t, operand); })) return nullptr;
+  if (t.request.generalise.never_dynamic ||
+      std::none_of(operands.begin(), operands.end(), [&](const V& operand) { return changes(t, operand); }))
+    return nullptr;
   return made_by(t, function, operands, looked_at);
 }
 
@@ -181,7 +195,8 @@ V made_by(TraceRun& t, PyObject* function, const std::vector<V>& operands, bool 
   const bool constant = std::all_of(from.begin(), from.end(), is_of_constants);
   if (constant && plain) return wrap_constant(t, t.keep(made).get());
   // An object that can be told from others is another one each time it is made.
-  SourceRef source = t.sources().make(SourceKind::Result, nullptr, plain ? 0 : std::int64_t(t.identity->derived.size()) + 1, function, from);
+  SourceRef source = t.sources().make(SourceKind::Result, nullptr,
+                                      plain ? 0 : std::int64_t(t.identity->derived.size()) + 1, function, from);
   if (PyUnicode_Check(made.get()) && source->depth > kDeepestText) return nullptr;
   auto [known, fresh] = t.identity->derived.emplace(source, nullptr);
   if (fresh) known->second = t.wrap(t.keep(made).get(), source);
@@ -193,7 +208,8 @@ V made_by(TraceRun& t, PyObject* function, const std::vector<V>& operands, bool 
 
 /// `name`: of a function of the module operator.
 V result_of_operator(TraceRun& t, const char* name, const std::vector<V>& operands) {
-  if (std::none_of(operands.begin(), operands.end(), [&](const V& operand) { return changes(t, operand); })) return nullptr;
+  if (std::none_of(operands.begin(), operands.end(), [&](const V& operand) { return changes(t, operand); }))
+    return nullptr;
   bool text = false;
   for (const V& operand : operands) {
     if (operand->kind == ValueKind::SymInt) continue;
@@ -205,7 +221,8 @@ V result_of_operator(TraceRun& t, const char* name, const std::vector<V>& operan
     if (!held || !is_plain_operand(held->object.get())) return nullptr;
     text = text || !is_number(held->object.get());
   }
-  if (text && std::strcmp(name, "__add__")) return nullptr;  // a repeated text may be huge, others are compared by their own rules
+  if (text && std::strcmp(name, "__add__"))
+    return nullptr;  // a repeated text may be huge, others are compared by their own rules
   return result_of(t, operator_function(name), operands);
 }
 
@@ -220,7 +237,10 @@ V item_of(TraceRun& t, const V& container, const V& key) {
     auto* list = as<ListValue>(container);
     auto* tuple = as<TupleValue>(container);
     auto* index = as<SymIntValue>(key);
-    if (!index || !container->source || (list && (list->type || t.written_since(container.get(), Tracer::Mark{0, 0}))) || (tuple && (tuple->type || tuple->view_of))) return nullptr;
+    if (!index || !container->source ||
+        (list && (list->type || t.written_since(container.get(), Tracer::Mark{0, 0}))) ||
+        (tuple && (tuple->type || tuple->view_of)))
+      return nullptr;
     const std::vector<V> items = t.sequence_items(container);
     const std::int64_t size = std::int64_t(items.size());
     Known known = known_outside(t, key);
@@ -228,12 +248,14 @@ V item_of(TraceRun& t, const V& container, const V& key) {
     const std::int64_t place = hint(t, index->expression) + (hint(t, index->expression) < 0 ? size : 0);
     auto* item = place >= 0 && place < size ? as<ObjectValue>(items[std::size_t(place)]) : nullptr;
     if (!item || !is_plain_operand(item->object.get())) return nullptr;
-    return t.wrap(item->object.get(), t.sources().make(SourceKind::ItemOf, container->source, 0, nullptr, {known.source}));
+    return t.wrap(item->object.get(),
+                  t.sources().make(SourceKind::ItemOf, container->source, 0, nullptr, {known.source}));
   }
   auto& dict = *as<DictValue>(container);
   auto* held = as<ObjectValue>(key);
   if (dict.opened || !dict.real || !dict.source || dict.attributes_of || !changes(t, key)) return nullptr;
-  if (dict.source->kind == SourceKind::FunctionGlobals || dict.source->kind == SourceKind::InstanceDict) return nullptr;  // written by name too
+  if (dict.source->kind == SourceKind::FunctionGlobals || dict.source->kind == SourceKind::InstanceDict)
+    return nullptr;  // written by name too
   if (t.written_since(container.get(), Tracer::Mark{0, 0})) return nullptr;  // perhaps under this key
   if (held && !PyUnicode_CheckExact(held->object.get())) return nullptr;
   Known known = known_outside(t, key);

@@ -9,8 +9,8 @@ class TraceRun;
 
 /// Whether another value has been seen there, and nothing here depends on which it is.
 bool changes(TraceRun& t, const V& value);
-/// What a pure function of C gives, as a value from outside. Null: no operand changes, or one is no plain number or text from outside.
-/// `looked_at`: more than its source will be used.
+/// What a pure function of C gives, as a value from outside. Null: no operand changes, or one is no plain number or
+/// text from outside. `looked_at`: more than its source will be used.
 V result_of(TraceRun& t, PyObject* function, const std::vector<V>& operands, bool looked_at = true);
 /// The same, whether or not an operand changes.
 V made_by(TraceRun& t, PyObject* function, const std::vector<V>& operands, bool looked_at = true);

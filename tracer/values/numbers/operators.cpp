@@ -38,8 +38,8 @@ struct BinaryMethods {
 }  // namespace
 
 static void guard_relation(TraceRun& t, const SymDim& a, int comparison, const SymDim& b);
-/// The sum, difference or product (NB_ADD, NB_SUBTRACT, NB_MULTIPLY) of two ints as Python has it; nullopt where that can't be an
-/// int of 64 bits at each call.
+/// The sum, difference or product (NB_ADD, NB_SUBTRACT, NB_MULTIPLY) of two ints as Python has it; nullopt where that
+/// can't be an int of 64 bits at each call.
 static std::optional<SymDim> exact(TraceRun& t, int op, const SymDim& a, const SymDim& b);
 /// The same once the classes of the operands have been asked for their Python code.
 static V builtin_binary(TraceRun& t, int nb_op, const V& a, const V& b);
@@ -102,7 +102,8 @@ bool is_large(int op, PyObject* a, PyObject* b) {
   return false;
 }
 
-/// More than programs write, and few enough that a loop of squarings ends in numbers rather than in a polynomial of 2^40 terms.
+/// More than programs write, and few enough that a loop of squarings ends in numbers rather than in a polynomial of
+/// 2^40 terms.
 bool is_short(const SymDim& expression) {
   constexpr std::size_t kTerms = 64, kDegree = 64;
   for (const auto& term : expression.terms())
@@ -142,9 +143,11 @@ Bound product(Bound a, Bound b) {
 
 Bounds product(const Bounds& a, const Bounds& b) {
   if (a.low && b.low && *a.low >= 0 && *b.low >= 0) return {product(a.low, b.low), product(a.high, b.high)};
-  const Bound corners[] = {product(a.low, b.low), product(a.low, b.high), product(a.high, b.low), product(a.high, b.high)};
+  const Bound corners[] = {product(a.low, b.low), product(a.low, b.high), product(a.high, b.low),
+                           product(a.high, b.high)};
   if (std::find(std::begin(corners), std::end(corners), std::nullopt) != std::end(corners)) return {};
-  return {*std::min_element(std::begin(corners), std::end(corners)), *std::max_element(std::begin(corners), std::end(corners))};
+  return {*std::min_element(std::begin(corners), std::end(corners)),
+          *std::max_element(std::begin(corners), std::end(corners))};
 }
 
 constexpr int kDefinitions = 3;  // followed one within the other: quotients of sums of quotients are few
@@ -152,11 +155,14 @@ constexpr int kDefinitions = 3;  // followed one within the other: quotients of 
 Bounds bounds_of(const Graph& graph, const SymDim& expression, int definitions = kDefinitions);
 
 Bounds bounds_of(const Graph& graph, const Symbol& symbol, int definitions) {
-  Bounds result{symbol.min > INT64_MIN ? Bound(symbol.min) : std::nullopt, symbol.max < INT64_MAX ? Bound(symbol.max) : std::nullopt};
+  Bounds result{symbol.min > INT64_MIN ? Bound(symbol.min) : std::nullopt,
+                symbol.max < INT64_MAX ? Bound(symbol.max) : std::nullopt};
   if (symbol.definition) {
     if (definitions == 0) return result;
     // Divisors are positive.
-    const auto [low, high] = bounds_of(graph, symbol.definition->remainder ? symbol.definition->divisor : symbol.definition->dividend, definitions - 1);
+    const auto [low, high] =
+        bounds_of(graph, symbol.definition->remainder ? symbol.definition->divisor : symbol.definition->dividend,
+                  definitions - 1);
     if (!result.low && low) result.low = std::min<std::int64_t>(*low, 0);
     if (!result.high && high) result.high = std::max<std::int64_t>(*high, 0);
   } else if (symbol.min >= 0 && !result.high) {
@@ -267,7 +273,9 @@ std::optional<V> symbolic_binary(TraceRun& t, int op, const V& a, const V& b) {
   if (!left || !right) {
     if (V result = result_of_operator(t, binary_row(op).method, {a, b})) return result;
     // With anything else, the number of this run.
-    auto settle = [&](const V& value) { return value->kind == ValueKind::SymInt ? t.integer(*t.constant_int(value)) : value; };
+    auto settle = [&](const V& value) {
+      return value->kind == ValueKind::SymInt ? t.integer(*t.constant_int(value)) : value;
+    };
     return t.binary(op, settle(a), settle(b));
   }
   const int plain = op >= NB_INPLACE_ADD ? op - NB_INPLACE_ADD : op;
@@ -275,14 +283,16 @@ std::optional<V> symbolic_binary(TraceRun& t, int op, const V& a, const V& b) {
     if (auto result = exact(t, plain, *left, *right)) return t.integer(*result);
   if (plain == NB_FLOOR_DIVIDE || plain == NB_REMAINDER) {
     if (t.decide(*right, Py_EQ, 0))
-      raise(t, PyExc_ZeroDivisionError, {t.string(plain == NB_FLOOR_DIVIDE ? "integer division or modulo by zero" : "integer modulo by zero")},
+      raise(t, PyExc_ZeroDivisionError,
+            {t.string(plain == NB_FLOOR_DIVIDE ? "integer division or modulo by zero" : "integer modulo by zero")},
             BreakReason::ErrorWhileTracing, "integer division by zero");
     if (auto exact = left->divide_exactly(*right)) return t.integer(plain == NB_FLOOR_DIVIDE ? *exact : SymDim(0));
     if (t.decide(*right, Py_GT, 0)) {
       Symbol symbol;
       symbol.name = "s" + std::to_string(t.graph().symbols.size());
       symbol.min = plain == NB_REMAINDER || never_negative(t.graph(), *left) ? 0 : INT64_MIN;
-      symbol.hint = floor_quotient(hint(t, *left), hint(t, *right), plain == NB_REMAINDER).value_or(0);  // a late size has no true hint
+      symbol.hint = floor_quotient(hint(t, *left), hint(t, *right), plain == NB_REMAINDER)
+                        .value_or(0);  // a late size has no true hint
       symbol.definition = Symbol::Quotient{*left, *right, plain == NB_REMAINDER};
       const SymbolId defined = t.graph().new_symbol(symbol);
       if (!t.graph().symbols[defined.index].late) t.guards().define(defined, *symbol.definition);
@@ -296,14 +306,18 @@ std::optional<V> symbolic_binary(TraceRun& t, int op, const V& a, const V& b) {
 namespace {
 
 bool is_array(const V& value) { return value->kind == ValueKind::Array; }
-bool is_unwrapped_array(const V& value) { return as<ObjectValue>(value) && array_library(as<ObjectValue>(value)->object.get()); }
+bool is_unwrapped_array(const V& value) {
+  return as<ObjectValue>(value) && array_library(as<ObjectValue>(value)->object.get());
+}
 
 /// Int, float, str, bytes or tuple, or an enumeration's member that is one: C code's operators on it have no effect.
 bool is_foldable(PyObject* x) {
   return x && (is_plain(x) || PyTuple_CheckExact(x) || ((PyLong_Check(x) || PyUnicode_Check(x)) && is_enum_member(x)));
 }
 
-bool is_number(PyObject* x) { return PyLong_CheckExact(x) || PyFloat_CheckExact(x) || PyBool_Check(x) || numpy_scalar_dtype(x); }
+bool is_number(PyObject* x) {
+  return PyLong_CheckExact(x) || PyFloat_CheckExact(x) || PyBool_Check(x) || numpy_scalar_dtype(x);
+}
 
 /// Beside a NumPy scalar: an operator is NumPy's.
 bool meets_numpy(const V& other) {
@@ -317,14 +331,15 @@ bool is_scalar_arithmetic(PyObject* a, PyObject* b) {
   return a && b && (numpy_scalar_dtype(a) || numpy_scalar_dtype(b)) && is_number(a) && is_number(b);
 }
 
-/// While NumPy computes a constant: what it would report (overflow, division by zero) is an error instead, so that it is reported
-/// at each call, by NumPy.
+/// While NumPy computes a constant: what it would report (overflow, division by zero) is an error instead, so that it
+/// is reported at each call, by NumPy.
 class RaisingConditions {
  public:
   RaisingConditions() {
     Ref<> errstate = Ref<>::steal(PyObject_GetAttrString(numpy_module(), "errstate"));
     Ref<> none = Ref<>::steal(PyTuple_New(0)), keywords = Ref<>::steal(Py_BuildValue("{s:s}", "all", "raise"));
-    if (errstate && none && keywords) manager_ = Ref<>::steal(PyObject_Call(errstate.get(), none.get(), keywords.get()));
+    if (errstate && none && keywords)
+      manager_ = Ref<>::steal(PyObject_Call(errstate.get(), none.get(), keywords.get()));
     Ref<> entered = manager_ ? Ref<>::steal(PyObject_CallMethod(manager_.get(), "__enter__", nullptr)) : Ref<>();
     FJ_CHECK(entered, "np.errstate");
   }
@@ -367,15 +382,20 @@ V python_method(TraceRun& t, const V& value, const char* name) {
   if (found == Py_None) break_graph(BreakReason::UnsupportedObject, std::string("a ") + name + " that is None");
   static PyObject* const get_name = PyUnicode_InternFromString("__get__");
   PyObject* get = fj_type_lookup(Py_TYPE(found), get_name);
-  if (Py_TYPE(found) != &PyStaticMethod_Type && Py_TYPE(found) != &PyClassMethod_Type && !(get && PyFunction_Check(get)) && !is_python_method(t, found))
+  if (Py_TYPE(found) != &PyStaticMethod_Type && Py_TYPE(found) != &PyClassMethod_Type &&
+      !(get && PyFunction_Check(get)) && !is_python_method(t, found))
     return nullptr;
   return bind_class_attribute(t, found, value, type);
 }
 
 V number_part(TraceRun& t, const V& value) {
-  if (auto* instance = as<InstanceValue>(value); instance && instance->contents && instance->contents->kind == ValueKind::Object) return instance->contents;
+  if (auto* instance = as<InstanceValue>(value);
+      instance && instance->contents && instance->contents->kind == ValueKind::Object)
+    return instance->contents;
   auto* object = as<ObjectValue>(value);
-  if (!object || is_plain(object->object.get()) || !(PyLong_Check(object->object.get()) || PyUnicode_Check(object->object.get()))) return value;
+  if (!object || is_plain(object->object.get()) ||
+      !(PyLong_Check(object->object.get()) || PyUnicode_Check(object->object.get())))
+    return value;
   PyObject* number = is_enum_member(object->object.get()) ? t.constant_object(value) : nullptr;
   if (!number) return value;
   if (PyUnicode_Check(number)) return wrap_constant(t, t.keep(Ref<>::steal(PyUnicode_FromObject(number))).get());
@@ -401,18 +421,26 @@ V index_number(TraceRun& t, const V& value) {
   if (value->kind == ValueKind::SymInt) return value;
   if (V index = t.scalar_index(value)) return index;
   V method = python_method(t, value, "__index__");
-  if (!method || PyType_IsSubtype(t.type_of(value), &PyLong_Type)) return number_part(t, value);  // an int is its own index
+  if (!method || PyType_IsSubtype(t.type_of(value), &PyLong_Type))
+    return number_part(t, value);  // an int is its own index
   V number = t.call(method, {}, {});
-  if (t.type_of(number) != &PyLong_Type) break_graph(BreakReason::ErrorWhileTracing, "__index__ that gives " + describe(number));
+  if (t.type_of(number) != &PyLong_Type)
+    break_graph(BreakReason::ErrorWhileTracing, "__index__ that gives " + describe(number));
   return number;
 }
 
 namespace {
 
-/// The builtin type whose C code is the operand's, whatever class is derived from it; null: none that takes others here.
+/// The builtin type whose C code is the operand's, whatever class is derived from it; null: none that takes others
+/// here.
 PyTypeObject* c_type(TraceRun& tracer, const V& value) {
   switch (value->kind) {
-    case ValueKind::Object: case ValueKind::Instance: case ValueKind::List: case ValueKind::Tuple: case ValueKind::Dict: case ValueKind::Set: break;
+    case ValueKind::Object:
+    case ValueKind::Instance:
+    case ValueKind::List:
+    case ValueKind::Tuple:
+    case ValueKind::Dict:
+    case ValueKind::Set: break;
     default: return nullptr;
   }
   PyTypeObject* type = tracer.type_of(value);
@@ -420,7 +448,9 @@ PyTypeObject* c_type(TraceRun& tracer, const V& value) {
   return type == &PyBool_Type ? &PyLong_Type : type;
 }
 
-bool is_any_of(PyTypeObject* type, std::initializer_list<PyTypeObject*> types) { return std::find(types.begin(), types.end(), type) != types.end(); }
+bool is_any_of(PyTypeObject* type, std::initializer_list<PyTypeObject*> types) {
+  return std::find(types.begin(), types.end(), type) != types.end();
+}
 
 /// A number that C code of this type calculates with.
 bool takes_number(PyTypeObject* type, PyTypeObject* other) {
@@ -441,7 +471,8 @@ bool taken_in_place(TraceRun& tracer, const char* method, const V& a, const V& b
   PyTypeObject* left = c_type(tracer, a);
   if (left == &PySet_Type && (name == "__and__" || name == "__or__" || name == "__sub__" || name == "__xor__"))
     return is_any_of(c_type(tracer, b), {&PySet_Type, &PyFrozenSet_Type});
-  return name == "__or__" && is_any_of(left, {&PyDict_Type, &PyODict_Type, reinterpret_cast<PyTypeObject*>(defaultdict_type())});
+  return name == "__or__" &&
+         is_any_of(left, {&PyDict_Type, &PyODict_Type, reinterpret_cast<PyTypeObject*>(defaultdict_type())});
 }
 
 /// Whether the C code of the left operand's type has an answer for the right one, which then is not asked.
@@ -453,8 +484,11 @@ bool taken_by_c(TraceRun& tracer, const char* method, const V& a, const V& b) {
   const bool of_sets = name == "__and__" || name == "__or__" || name == "__sub__" || name == "__xor__";
   if (auto* tuple = as<TupleValue>(a); tuple && tuple->view_of) return of_sets;
   if (is_any_of(left, {&PyUnicode_Type, &PyBytes_Type}) && name == "__mod__") return true;
-  if (is_any_of(left, {&PySet_Type, &PyFrozenSet_Type})) return of_sets && is_any_of(right, {&PySet_Type, &PyFrozenSet_Type});
-  if (left == &PyDict_Type) return name == "__or__" && is_any_of(right, {&PyDict_Type, &PyODict_Type, reinterpret_cast<PyTypeObject*>(defaultdict_type())});
+  if (is_any_of(left, {&PySet_Type, &PyFrozenSet_Type}))
+    return of_sets && is_any_of(right, {&PySet_Type, &PyFrozenSet_Type});
+  if (left == &PyDict_Type)
+    return name == "__or__" &&
+           is_any_of(right, {&PyDict_Type, &PyODict_Type, reinterpret_cast<PyTypeObject*>(defaultdict_type())});
   if (!takes_number(left, right)) return false;
   Ref<> text = Ref<>::steal(PyUnicode_InternFromString(method));
   return fj_type_lookup(left, text.get()) != nullptr;  // complex has no %
@@ -467,7 +501,8 @@ bool compared_by_c(TraceRun& tracer, const V& a, const V& b) {
   if (!left || !right || is_asked_first(tracer, a, b)) return false;
   if (is_any_of(left, {&PySet_Type, &PyFrozenSet_Type})) return is_any_of(right, {&PySet_Type, &PyFrozenSet_Type});
   auto* defaultdict = reinterpret_cast<PyTypeObject*>(defaultdict_type());
-  if (is_any_of(left, {&PyDict_Type, &PyODict_Type, defaultdict})) return is_any_of(right, {&PyDict_Type, &PyODict_Type, defaultdict});
+  if (is_any_of(left, {&PyDict_Type, &PyODict_Type, defaultdict}))
+    return is_any_of(right, {&PyDict_Type, &PyODict_Type, defaultdict});
   if (is_any_of(left, {&PyList_Type, &PyTuple_Type, &PyUnicode_Type, &PyBytes_Type})) return left == right;
   return takes_number(left, right);
 }
@@ -493,7 +528,8 @@ std::optional<V> try_operator(TraceRun& t, const BinaryMethods& row, bool in_pla
   bool reflected = right && left != right;
   // A subclass that overrides the reflected method is asked first.
   Ref<> name = Ref<>::steal(PyUnicode_InternFromString(row.reflected));
-  if (left && reflected && PyType_IsSubtype(right, left) && class_attribute(t, right, name.get()) != class_attribute(t, left, name.get())) {
+  if (left && reflected && PyType_IsSubtype(right, left) &&
+      class_attribute(t, right, name.get()) != class_attribute(t, left, name.get())) {
     if (V answer = attempt(b, a, row.reflected)) return answer;
     reflected = false;
   }
@@ -505,7 +541,8 @@ std::optional<V> try_operator(TraceRun& t, const BinaryMethods& row, bool in_pla
 
 namespace {
 
-/// dict.__or__ where an operand is of a derived class: a copy of the left one, updated with the right one. Null: other operands.
+/// dict.__or__ where an operand is of a derived class: a copy of the left one, updated with the right one. Null: other
+/// operands.
 V joined_dicts(TraceRun& tracer, const V& a, const V& b) {
   auto is_class = [](const V& value) { return value->kind == ValueKind::Object || value->kind == ValueKind::Instance; };
   if (!is_class(a) && !is_class(b)) return nullptr;
@@ -523,8 +560,11 @@ V joined_dicts(TraceRun& tracer, const V& a, const V& b) {
 V TraceRun::binary(int op, const V& a, const V& b) {
   const BinaryRow& row = binary_row(op);
   const bool in_place = op >= NB_INPLACE_ADD;
-  if (is_unwrapped_array(a) || is_unwrapped_array(b)) break_graph(BreakReason::UnsupportedArray, why_not_compiled(*this, as<ObjectValue>(is_unwrapped_array(a) ? a : b)->object.get()));
-  if (is_identity_number(a) || is_identity_number(b)) break_graph(BreakReason::UnsupportedObject, "calculates with the id() of an object");
+  if (is_unwrapped_array(a) || is_unwrapped_array(b))
+    break_graph(BreakReason::UnsupportedArray,
+                why_not_compiled(*this, as<ObjectValue>(is_unwrapped_array(a) ? a : b)->object.get()));
+  if (is_identity_number(a) || is_identity_number(b))
+    break_graph(BreakReason::UnsupportedObject, "calculates with the id() of an object");
   const BinaryMethods methods{row.method, row.reflected};
   if (V scalar = meets_numpy(b) ? changing_scalar(a) : nullptr) return binary(op, scalar, b);
   if (V scalar = meets_numpy(a) ? changing_scalar(b) : nullptr) return binary(op, a, scalar);
@@ -532,7 +572,8 @@ V TraceRun::binary(int op, const V& a, const V& b) {
     // The object on the left is asked first; what NumPy makes of one on the right is its own affair.
     if (is_array(b))
       if (auto answer = try_operator(*this, methods, in_place, a, b)) return *answer;
-    return array_binary(*this, op, is_array(a) ? a : array_operand(*this, a, b), is_array(b) ? b : array_operand(*this, b, a));
+    return array_binary(*this, op, is_array(a) ? a : array_operand(*this, a, b),
+                        is_array(b) ? b : array_operand(*this, b, a));
   }
   if (auto computed = computed_binary(*this, op, a, b)) return *computed;
   if (auto symbolic = symbolic_binary(*this, op, a, b)) return *symbolic;
@@ -548,16 +589,19 @@ V builtin_binary(TraceRun& t, int op, const V& a, const V& b) {
     if (V joined = joined_dicts(t, a, b)) return joined;
   if (V part = builtin_part(t, a)) {
     // OrderedDict and defaultdict make another object of the class by calling it.
-    if (auto* dict = as<DictValue>(part); dict && dict->type && (!in_place || t.type_of(part) == &PyODict_Type)) break_graph(BreakReason::UnsupportedObject, "operator on " + describe(a));
+    if (auto* dict = as<DictValue>(part); dict && dict->type && (!in_place || t.type_of(part) == &PyODict_Type))
+      break_graph(BreakReason::UnsupportedObject, "operator on " + describe(a));
     V result = on_part_of(a, [&] { return builtin_binary(t, op, part, b); });
     return result == part && part->kind != ValueKind::Tuple ? a : result;
   }
   if (row.op == NB_REMAINDER)
     if (V text = format_percent(t, a, b)) return text;
   // C code takes the part that a derived class is, but for what asks for items: list += and dict |=.
-  const bool asks = in_place && ((row.op == NB_ADD && a->kind == ValueKind::List) || (row.op == NB_OR && a->kind == ValueKind::Dict));
+  const bool asks =
+      in_place && ((row.op == NB_ADD && a->kind == ValueKind::List) || (row.op == NB_OR && a->kind == ValueKind::Dict));
   if (V part = asks ? nullptr : builtin_part(t, b)) {
-    if (auto* tuple = as<TupleValue>(a); tuple && tuple->view_of) break_graph(BreakReason::UnsupportedObject, "a view of a dict with " + describe(b));
+    if (auto* tuple = as<TupleValue>(a); tuple && tuple->view_of)
+      break_graph(BreakReason::UnsupportedObject, "a view of a dict with " + describe(b));
     return on_part_of(b, [&] { return builtin_binary(t, op, a, part); });
   }
   if (auto* list = as<ListValue>(a)) {
@@ -577,10 +621,12 @@ V builtin_binary(TraceRun& t, int op, const V& a, const V& b) {
       return result;
     }
     if (row.op == NB_ADD && !list->type && b->kind != ValueKind::Instance)
-      raise(t, PyExc_TypeError, {t.string("can only concatenate list (not \"" + std::string(t.type_of(b)->tp_name) + "\") to list")},
+      raise(t, PyExc_TypeError,
+            {t.string("can only concatenate list (not \"" + std::string(t.type_of(b)->tp_name) + "\") to list")},
             BreakReason::ErrorWhileTracing, "operator on " + describe(a) + " and " + describe(b));
   }
-  if (auto* tuple = as<TupleValue>(a); tuple && !tuple->view_of && row.op == NB_ADD && b->kind == ValueKind::Tuple && !as<TupleValue>(b)->view_of) {
+  if (auto* tuple = as<TupleValue>(a);
+      tuple && !tuple->view_of && row.op == NB_ADD && b->kind == ValueKind::Tuple && !as<TupleValue>(b)->view_of) {
     auto* other = as<TupleValue>(b);
     const bool size_on_the_right = other->type && !std::strcmp(t.type_of(b)->tp_name, "torch.Size") && !tuple->type;
     // torch.Size.__radd__, where this torch has it, wants integers.
@@ -596,7 +642,8 @@ V builtin_binary(TraceRun& t, int op, const V& a, const V& b) {
       auto joined = std::make_shared<TupleValue>();
       joined->items = tuple->items;
       joined->items.insert(joined->items.end(), other->items.begin(), other->items.end());
-      if (tuple->type && !std::strcmp(reinterpret_cast<PyTypeObject*>(tuple->type.get())->tp_name, "torch.Size")) joined->type = tuple->type;
+      if (tuple->type && !std::strcmp(reinterpret_cast<PyTypeObject*>(tuple->type.get())->tp_name, "torch.Size"))
+        joined->type = tuple->type;
       if (joins) joined->type = other->type;
       return joined;
     }
@@ -607,8 +654,10 @@ V builtin_binary(TraceRun& t, int op, const V& a, const V& b) {
     if (result) {
       auto* set = as<SetValue>(a);
       if (!in_place || !set || set->frozen) return result;
-      constexpr std::pair<int, const char*> kInPlace[] = {
-          {NB_OR, "update"}, {NB_AND, "intersection_update"}, {NB_SUBTRACT, "difference_update"}, {NB_XOR, "symmetric_difference_update"}};
+      constexpr std::pair<int, const char*> kInPlace[] = {{NB_OR, "update"},
+                                                          {NB_AND, "intersection_update"},
+                                                          {NB_SUBTRACT, "difference_update"},
+                                                          {NB_XOR, "symmetric_difference_update"}};
       for (auto [number, name] : kInPlace)
         if (number == row.op) {
           std::vector<V> given{b};
@@ -628,7 +677,8 @@ V builtin_binary(TraceRun& t, int op, const V& a, const V& b) {
     const V number = index_number(t, &sequence == &a ? b : a);
     auto* list = as<ListValue>(sequence);
     auto* tuple = as<TupleValue>(sequence);
-    if ((list && !list->type) || (tuple && !tuple->view_of && (!tuple->type || std::strcmp(t.type_of(sequence)->tp_name, "torch.Size")))) {
+    if ((list && !list->type) ||
+        (tuple && !tuple->view_of && (!tuple->type || std::strcmp(t.type_of(sequence)->tp_name, "torch.Size")))) {
       if (auto count = t.constant_int(number); count && *count < 10000) {
         if (tuple && !tuple->type && (*count == 1 || tuple->items.empty())) return sequence;
         std::vector<V> items = t.sequence_items(sequence), repeated;
@@ -655,7 +705,9 @@ V builtin_binary(TraceRun& t, int op, const V& a, const V& b) {
     if (V text = format_percent(t, a, b)) return text;
   PyObject* left = t.constant_object(a);
   PyObject* right = t.constant_object(b);
-  auto type_like = [](PyObject* x) { return x && (Py_TYPE(x) == &PyType_Type || x == Py_None || !std::strcmp(Py_TYPE(x)->tp_name, "types.UnionType")); };
+  auto type_like = [](PyObject* x) {
+    return x && (Py_TYPE(x) == &PyType_Type || x == Py_None || !std::strcmp(Py_TYPE(x)->tp_name, "types.UnionType"));
+  };
   if (row.op == NB_OR && type_like(left) && type_like(right) && left != right) {
     // int | None
     Ref<> result = Ref<>::steal(PyNumber_Or(left, right));
@@ -664,12 +716,23 @@ V builtin_binary(TraceRun& t, int op, const V& a, const V& b) {
   }
   auto bare = [](const V& value) { return value->kind == ValueKind::Instance && !as<InstanceValue>(value)->contents; };
   if (bare(a) && bare(b) && !in_place && row.op != NB_POWER) {
-    constexpr std::pair<int, const char*> kSigns[] = {{NB_ADD, "+"}, {NB_AND, "&"}, {NB_FLOOR_DIVIDE, "//"}, {NB_LSHIFT, "<<"}, {NB_MATRIX_MULTIPLY, "@"},
-                                                      {NB_MULTIPLY, "*"}, {NB_REMAINDER, "%"}, {NB_OR, "|"}, {NB_RSHIFT, ">>"}, {NB_SUBTRACT, "-"},
-                                                      {NB_TRUE_DIVIDE, "/"}, {NB_XOR, "^"}};
+    constexpr std::pair<int, const char*> kSigns[] = {{NB_ADD, "+"},
+                                                      {NB_AND, "&"},
+                                                      {NB_FLOOR_DIVIDE, "//"},
+                                                      {NB_LSHIFT, "<<"},
+                                                      {NB_MATRIX_MULTIPLY, "@"},
+                                                      {NB_MULTIPLY, "*"},
+                                                      {NB_REMAINDER, "%"},
+                                                      {NB_OR, "|"},
+                                                      {NB_RSHIFT, ">>"},
+                                                      {NB_SUBTRACT, "-"},
+                                                      {NB_TRUE_DIVIDE, "/"},
+                                                      {NB_XOR, "^"}};
     for (auto [known, sign] : kSigns)
       if (known == row.op)
-        raise(t, PyExc_TypeError, {t.string(std::string("unsupported operand type(s) for ") + sign + ": '" + t.type_of(a)->tp_name + "' and '" + t.type_of(b)->tp_name + "'")},
+        raise(t, PyExc_TypeError,
+              {t.string(std::string("unsupported operand type(s) for ") + sign + ": '" + t.type_of(a)->tp_name +
+                        "' and '" + t.type_of(b)->tp_name + "'")},
               BreakReason::ErrorWhileTracing, "operator on " + describe(a) + " and " + describe(b));
   }
   if (is_foldable(left) && is_foldable(right) && !is_large(row.op, left, right)) {
@@ -696,13 +759,15 @@ V operator_method(TraceRun& t, const std::string& name, const V& owner, const V&
 bool operator_method_known(const std::string& name) {
   for (const BinaryRow& row : kBinary)
     if (name == row.method || name == row.reflected) return true;
-  return std::find(std::begin(kComparisonMethod), std::end(kComparisonMethod), name) != std::end(kComparisonMethod) || name == "__divmod__" || name == "__rdivmod__";
+  return std::find(std::begin(kComparisonMethod), std::end(kComparisonMethod), name) != std::end(kComparisonMethod) ||
+         name == "__divmod__" || name == "__rdivmod__";
 }
 
 V unary(TraceRun& t, int opcode, const V& a) {
   if (V scalar = t.changing_scalar(a)) return unary(t, opcode, scalar);
   if (is_array(a)) return array_unary(t, opcode, a);
-  if (opcode == FJ_UNARY_INVERT && fj_bool_invert_warns() && t.type_of(a) == &PyBool_Type) break_graph(BreakReason::Warning, "`~` of a bool");
+  if (opcode == FJ_UNARY_INVERT && fj_bool_invert_warns() && t.type_of(a) == &PyBool_Type)
+    break_graph(BreakReason::Warning, "`~` of a bool");
   if (auto computed = computed_unary(t, opcode, a)) return *computed;
   if (auto* symbolic = as<SymIntValue>(a)) {
     if (opcode == FJ_UNARY_POSITIVE) return a;
@@ -713,7 +778,9 @@ V unary(TraceRun& t, int opcode, const V& a) {
   if (V method = python_method(t, a, name)) return t.call(method, {}, {});
   if (V part = builtin_part(t, a)) return on_part_of(a, [&] { return unary(t, opcode, part); });
   PyObject* object = t.constant_object(a);
-  const NumberOperation function = opcode == FJ_UNARY_NEGATIVE ? PyNumber_Negative : opcode == FJ_UNARY_POSITIVE ? PyNumber_Positive : PyNumber_Invert;
+  const NumberOperation function = opcode == FJ_UNARY_NEGATIVE   ? PyNumber_Negative
+                                   : opcode == FJ_UNARY_POSITIVE ? PyNumber_Positive
+                                                                 : PyNumber_Invert;
   if (object && numpy_scalar_dtype(object)) return fold_scalars(t, [&] { return function(object); });
   if (!object || !is_foldable(object)) break_graph(BreakReason::UnsupportedObject, "operator on " + describe(a));
   Ref<> result = Ref<>::steal(function(object));
@@ -730,7 +797,8 @@ std::optional<V> try_comparison(TraceRun& t, int comparison, const V& a, const V
       // object.__ne__ asks __eq__.
       static PyObject* const name = PyUnicode_InternFromString("__ne__");
       PyTypeObject* type = t.type_of(self);
-      if (class_attribute(t, type, name) == fj_type_lookup(&PyBaseObject_Type, name)) method = python_method(t, self, "__eq__");
+      if (class_attribute(t, type, name) == fj_type_lookup(&PyBaseObject_Type, name))
+        method = python_method(t, self, "__eq__");
       inverted = method != nullptr;
     }
     if (!method) return std::nullopt;
@@ -739,12 +807,14 @@ std::optional<V> try_comparison(TraceRun& t, int comparison, const V& a, const V
     if (object && object->object.get() == Py_NotImplemented) return std::nullopt;
     return inverted ? t.boolean(!t.truth(answer)) : answer;
   };
-  const bool classes = (a->kind == ValueKind::Object || a->kind == ValueKind::Instance) && (b->kind == ValueKind::Object || b->kind == ValueKind::Instance);
+  const bool classes = (a->kind == ValueKind::Object || a->kind == ValueKind::Instance) &&
+                       (b->kind == ValueKind::Object || b->kind == ValueKind::Instance);
   const bool right_first = classes && t.type_of(a) != t.type_of(b) && PyType_IsSubtype(t.type_of(b), t.type_of(a));
   if (right_first)
     if (auto answer = attempt(b, a, kReflected[comparison])) return answer;
   if (auto answer = attempt(a, b, comparison)) return answer;
-  if (right_first || (!python_method(t, a, kComparisonMethod[comparison]) && compared_by_c(t, a, b))) return std::nullopt;
+  if (right_first || (!python_method(t, a, kComparisonMethod[comparison]) && compared_by_c(t, a, b)))
+    return std::nullopt;
   return attempt(b, a, kReflected[comparison]);
 }
 
@@ -757,10 +827,14 @@ V TraceRun::compare(int comparison, const V& a, const V& b) {
     ~Deeper() { --depth; }
   } deeper(comparisons);
   if (comparisons > kDeepest) break_graph(BreakReason::UnsupportedObject, "a comparison of containers in containers");
-  if (is_unwrapped_array(a) || is_unwrapped_array(b)) break_graph(BreakReason::UnsupportedArray, why_not_compiled(*this, as<ObjectValue>(is_unwrapped_array(a) ? a : b)->object.get()));
+  if (is_unwrapped_array(a) || is_unwrapped_array(b))
+    break_graph(BreakReason::UnsupportedArray,
+                why_not_compiled(*this, as<ObjectValue>(is_unwrapped_array(a) ? a : b)->object.get()));
   const bool equality = comparison == Py_EQ || comparison == Py_NE;
   if (is_identity_number(a) || is_identity_number(b)) {
-    if (!equality || !is_identity_number(a) || !is_identity_number(b)) break_graph(BreakReason::UnsupportedObject, "compares the id() of an object with " + describe(is_identity_number(a) ? b : a));
+    if (!equality || !is_identity_number(a) || !is_identity_number(b))
+      break_graph(BreakReason::UnsupportedObject,
+                  "compares the id() of an object with " + describe(is_identity_number(a) ? b : a));
     return boolean((a == b) == (comparison == Py_EQ));
   }
   if (V scalar = meets_numpy(b) ? changing_scalar(a) : nullptr) return compare(comparison, scalar, b);
@@ -772,13 +846,16 @@ V TraceRun::compare(int comparison, const V& a, const V& b) {
         auto* object = as<ObjectValue>(answer);
         if (!object || object->object.get() != Py_NotImplemented) return answer;
       }
-    return array_compare(*this, comparison, is_array(a) ? a : array_operand(*this, a, b), is_array(b) ? b : array_operand(*this, b, a));
+    return array_compare(*this, comparison, is_array(a) ? a : array_operand(*this, a, b),
+                         is_array(b) ? b : array_operand(*this, b, a));
   }
   if (a->kind == ValueKind::SymInt || b->kind == ValueKind::SymInt) {
     auto left = int_expression(a), right = int_expression(b);
     if (left && right) return boolean(decide(*left, comparison, *right));
     if (V result = result_of_comparison(*this, comparison, a, b)) return result;
-    auto settle = [&](const V& value) { return value->kind == ValueKind::SymInt ? integer(*constant_int(value)) : value; };
+    auto settle = [&](const V& value) {
+      return value->kind == ValueKind::SymInt ? integer(*constant_int(value)) : value;
+    };
     return compare(comparison, settle(a), settle(b));
   }
   if (V result = result_of_comparison(*this, comparison, a, b)) return result;
@@ -794,7 +871,8 @@ V builtin_compare(TraceRun& t, int comparison, const V& a, const V& b) {
   auto* left_tuple = as<TupleValue>(a);
   auto* right_tuple = as<TupleValue>(b);
   const bool both_tuples = left_tuple && right_tuple && !left_tuple->view_of && !right_tuple->view_of;
-  const bool both_lists = a->kind == ValueKind::List && b->kind == ValueKind::List && as<ListValue>(a)->type.get() == as<ListValue>(b)->type.get();
+  const bool both_lists = a->kind == ValueKind::List && b->kind == ValueKind::List &&
+                          as<ListValue>(a)->type.get() == as<ListValue>(b)->type.get();
   if (both_tuples || both_lists) {
     std::vector<V> left = t.sequence_items(a), right = t.sequence_items(b);
     const Tracer::Mark before = t.mark();
@@ -820,11 +898,15 @@ V builtin_compare(TraceRun& t, int comparison, const V& a, const V& b) {
       auto [key, value] = left.items[i];
       V other = dict_find(t, right, key.get());
       same = other && same_or_equal(t, value, other);
-      if (t.written_since(&left, before) || t.written_since(&right, before)) break_graph(BreakReason::UnsupportedObject, "a dict that an __eq__ changes");
+      if (t.written_since(&left, before) || t.written_since(&right, before))
+        break_graph(BreakReason::UnsupportedObject, "a dict that an __eq__ changes");
     }
-    const auto ordered = [](const DictValue& dict) { return dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type); };
+    const auto ordered = [](const DictValue& dict) {
+      return dict.type.get() == reinterpret_cast<PyObject*>(&PyODict_Type);
+    };
     if (same && ordered(left) && ordered(right))
-      for (std::size_t i = 0; same && i < left.items.size(); ++i) same = same_key(left.items[i].first.get(), right.items[i].first.get());
+      for (std::size_t i = 0; same && i < left.items.size(); ++i)
+        same = same_key(left.items[i].first.get(), right.items[i].first.get());
     return t.boolean(same == (comparison == Py_EQ));
   }
   if (a->kind == ValueKind::Range && b->kind == ValueKind::Range && equality) {
@@ -840,8 +922,13 @@ V builtin_compare(TraceRun& t, int comparison, const V& a, const V& b) {
     return t.compare(comparison, parts(a), parts(b));
   }
   V left_part = builtin_part(t, a), right_part = builtin_part(t, b);
-  if (left_part || right_part) return on_part_of(left_part ? a : b, [&] { return builtin_compare(t, comparison, left_part ? left_part : a, right_part ? right_part : b); });
-  auto is_function = [](const V& value) { return value->kind == ValueKind::Object && PyFunction_Check(as<ObjectValue>(value)->object.get()); };
+  if (left_part || right_part)
+    return on_part_of(left_part ? a : b, [&] {
+      return builtin_compare(t, comparison, left_part ? left_part : a, right_part ? right_part : b);
+    });
+  auto is_function = [](const V& value) {
+    return value->kind == ValueKind::Object && PyFunction_Check(as<ObjectValue>(value)->object.get());
+  };
   if (equality && is_function(a) && is_function(b)) return t.boolean(same_object(t, a, b) == (comparison == Py_EQ));
   PyObject* left = t.constant_object(a);
   PyObject* right = t.constant_object(b);
@@ -853,22 +940,26 @@ V builtin_compare(TraceRun& t, int comparison, const V& a, const V& b) {
   // Types of C code whose == knows only their own kind: different kinds are unequal, and have no order.
   auto builtin = [](const V& value) {
     if (auto* object = as<ObjectValue>(value)) return is_plain(object->object.get());
-    return value->kind == ValueKind::Tuple || value->kind == ValueKind::List || value->kind == ValueKind::Dict || value->kind == ValueKind::Set ||
-           value->kind == ValueKind::Range || value->kind == ValueKind::Slice;
+    return value->kind == ValueKind::Tuple || value->kind == ValueKind::List || value->kind == ValueKind::Dict ||
+           value->kind == ValueKind::Set || value->kind == ValueKind::Range || value->kind == ValueKind::Slice;
   };
   auto by_identity = [&](const V& value) {
     if (value->kind == ValueKind::Function) return true;
     if (value->kind != ValueKind::Object && value->kind != ValueKind::Instance) return false;
     PyTypeObject* type = t.type_of(value);
     static PyObject* const name = PyUnicode_InternFromString("__eq__");
-    return class_attribute(t, type, name) == fj_type_lookup(&PyBaseObject_Type, name) || python_method(t, value, "__eq__");
+    return class_attribute(t, type, name) == fj_type_lookup(&PyBaseObject_Type, name) ||
+           python_method(t, value, "__eq__");
   };
   if (equality && a->kind != b->kind && builtin(a) && builtin(b)) return t.boolean(comparison == Py_NE);
-  if (equality && (builtin(a) || by_identity(a)) && (builtin(b) || by_identity(b)) && (by_identity(a) || by_identity(b)))
+  if (equality && (builtin(a) || by_identity(a)) && (builtin(b) || by_identity(b)) &&
+      (by_identity(a) || by_identity(b)))
     return t.boolean(same_object(t, a, b) == (comparison == Py_EQ));
   if (!equality && builtin(a) && builtin(b) && a->kind != b->kind) {
     constexpr const char* kSigns[] = {"<", "<=", "==", "!=", ">", ">="};
-    raise(t, PyExc_TypeError, {t.string(std::string("'") + kSigns[comparison] + "' not supported between instances of '" + t.type_of(a)->tp_name + "' and '" + t.type_of(b)->tp_name + "'")},
+    raise(t, PyExc_TypeError,
+          {t.string(std::string("'") + kSigns[comparison] + "' not supported between instances of '" +
+                    t.type_of(a)->tp_name + "' and '" + t.type_of(b)->tp_name + "'")},
           BreakReason::ErrorWhileTracing, "compares " + describe(a) + " with " + describe(b));
   }
   break_graph(BreakReason::UnsupportedObject, "compares " + describe(a) + " with " + describe(b));
@@ -909,7 +1000,9 @@ bool contains(TraceRun& t, const V& container, const V& item) {
   if (V mapping = proxied_mapping(t, container)) return contains(t, mapping, item);
   auto* text = as<ObjectValue>(container);
   PyObject* const contains_function = once([] { return operator_function("contains"); });
-  if (V answer = text && PyUnicode_CheckExact(text->object.get()) ? result_of(t, contains_function, {container, item}) : nullptr) return t.truth(answer);
+  if (V answer = text && PyUnicode_CheckExact(text->object.get()) ? result_of(t, contains_function, {container, item})
+                                                                  : nullptr)
+    return t.truth(answer);
   PyObject* left = t.constant_object(container);
   if (left && is_plain(left)) {
     Ref<> right = t.constant_object(number_part(t, item));

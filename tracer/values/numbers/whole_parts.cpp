@@ -1,5 +1,7 @@
-/// Sums, products and transcendental functions are the library's within a bound (docs/numerics.md). Where the whole part of a number decides
-/// (`int(x.sum())`, `np.floor(x.mean())`), a last bit may make another number of it, so what it is computed from is computed by the library.
+/// Sums, products and transcendental functions are the library's within a bound (docs/numerics.md). Where the whole
+/// part of a number decides
+/// (`int(x.sum())`, `np.floor(x.mean())`), a last bit may make another number of it, so what it is computed from is
+/// computed by the library.
 #include <algorithm>
 
 #include "graph_ir/ops.h"
@@ -59,14 +61,16 @@ void TraceRun::round_as_library(ValueId asked) {
   std::set<ValueId> wanted{asked};
   for (std::size_t i = graph().nodes.size(); i-- > 0;) {
     const Node& node = graph().nodes[i];
-    if (std::none_of(node.results.begin(), node.results.end(), [&](ValueId result) { return wanted.count(result); })) continue;
+    if (std::none_of(node.results.begin(), node.results.end(), [&](ValueId result) { return wanted.count(result); }))
+      continue;
     leads[i] = true;
     wanted.insert(node.operands.begin(), node.operands.end());
   }
   bool more = false;
   for (const RowCalls::Call& call : rows->rounded) {
     bool here = false;
-    for (std::size_t i = call.first; i < call.last; ++i) here = here || (leads[i] && within_a_bound(graph(), graph().nodes[i]));
+    for (std::size_t i = call.first; i < call.last; ++i)
+      here = here || (leads[i] && within_a_bound(graph(), graph().nodes[i]));
     if (here) more = learnt.library_calls.insert(call.place).second || more;
   }
   if (more) throw TraceAgain{};
