@@ -153,6 +153,11 @@ template <class T> FJ_INLINE bool sign_bit(T x) { return x < T(0); }
 template <class T> FJ_INLINE bool logical_not(T x) { return x == T(0); }
 FJ_INLINE bool bit_not(bool x) { return !x; }
 template <class T> FJ_INLINE T bit_not(T x) { return T(~x); }
+template <class T> FJ_INLINE T popcount(T x) {
+  u64 bits = u64(typename Unsigned<T>::Type(x)), count = 0;
+  for (; bits; bits &= bits - 1) ++count;
+  return T(count);
+}
 
 template <class T> FJ_INLINE T shift_left(T a, T b) {
   typedef typename Unsigned<T>::Type U;

@@ -178,6 +178,9 @@ Val logical_not(Operations& ops, DType, DType operand, Args args) {
 }
 
 Val bit_not(Operations& ops, DType, DType, Args args) { return {ops.b.CreateNot(args[0].real)}; }
+Val population_count(Operations& ops, DType, DType, Args args) {
+  return {ops.call(llvm::Intrinsic::ctpop, {args[0].real})};
+}
 
 Val convert(Operations& ops, DType result, DType operand, Args args) { return ops.cast(operand, result, args[0]); }
 

@@ -1,5 +1,6 @@
 // One element at a time: the meaning of the pointwise rows of ops.def.
 #include <algorithm>
+#include <bit>
 
 #include "graph_ir/evaluate/elements.h"
 #include "graph_ir/evaluate/evaluate.h"
@@ -91,6 +92,9 @@ T unary(Op op, T x) {
       case Op::neg: return T(0 - wide(x));
       case Op::abs: return x < T(0) ? T(0 - wide(x)) : x;
       case Op::sign: return x < T(0) ? T(-1) : T(x != T(0));
+      case Op::popcount:
+        if constexpr (std::is_same_v<T, bool>) return x;
+        else return T(std::popcount(std::make_unsigned_t<T>(x)));
       case Op::bit_not:
         if constexpr (std::is_same_v<T, bool>) return !x;
         else return T(~wide(x));

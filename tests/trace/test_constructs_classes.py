@@ -237,6 +237,19 @@ def class_body_inside(x):
 
 
 @construct(CLASSES)
+def class_body_with_annotations(x):
+    class Scaled:
+        by: float = 3.0
+        offset: int
+        __annotations__["late"] = str
+
+        def apply(self, y):
+            return y * self.by
+
+    return Scaled().apply(x) + len(Scaled.__annotations__), list(Scaled.__annotations__)
+
+
+@construct(CLASSES)
 def class_body_inside_with_base_and_super(x):
     class Local(Point):
         def total(self):

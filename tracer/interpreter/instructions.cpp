@@ -274,6 +274,12 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       return set_cell(*this, bound_local(*this, frame, arg), nullptr);
     }
     // ---- names of a class body
+    case FJ_SETUP_ANNOTATIONS: {
+      if (!frame.names) break;
+      static PyObject* const name = PyUnicode_InternFromString("__annotations__");
+      if (dict_find(*this, *frame.names, name)) return;
+      return dict_store(*this, frame.names, Ref<>::borrow(name), std::make_shared<DictValue>());
+    }
     case FJ_LOAD_NAME: {
       if (!frame.names) break;
       V own = dict_find(*this, *frame.names, name_at(frame, arg));

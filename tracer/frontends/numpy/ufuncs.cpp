@@ -106,6 +106,12 @@ Values Invert(Tracer& tracer, const Values& in, DType loop) {
   return {pointwise(tracer, loop == DType::Bool ? Op::logical_not : Op::bit_not, in)};
 }
 
+/// Of the number without its sign, as uint8 for every loop.
+Values BitwiseCount(Tracer& tracer, const Values& in, DType loop) {
+  const ValueId magnitude = Absolute(tracer, in, loop)[0];
+  return {cast(tracer, pointwise(tracer, Op::popcount, {magnitude}), DType::U8)};
+}
+
 /// NumPy defines shifts by the width or more, and by negative counts: all bits go.
 template <Op op>
 Values Shift(Tracer& tracer, const Values& in, DType loop) {

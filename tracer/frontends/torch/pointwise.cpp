@@ -3,8 +3,11 @@
 /// Half types: TensorIterator's kernels compute one operation in f32 and round once, which the graph's own
 /// half-precision operations do; mul, div and floor division take a number as the second operand unrounded (in f32),
 /// add, sub and remainder round it first.
+#include <opcode.h>
+
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "tracer/frontends/composites.h"
 #include "tracer/frontends/torch/torch.h"
@@ -257,6 +260,19 @@ V torch_frac(Tracer& tracer, const Arguments& arguments) {
   if (!is_float(x[0].dtype)) unsupported("frac of integers");
   ValueId value = tracer.read(*x[0].array);
   return torch_elementwise(tracer, emit(tracer, Op::sub, {value, emit(tracer, Op::trunc, {value})}), x);
+}
+
+/// torch multiplies by a Python number, which decides nothing about the dtype but that integers become floats.
+V torch_deg2rad(Tracer& tracer, const Arguments& arguments) {
+  one(tracer, "deg2rad", arguments);
+  const V& degrees = arguments.positional.empty() ? arguments.keywords[0].second : arguments.positional[0];
+  return tracer.binary(NB_MULTIPLY, degrees, tracer.real(std::numbers::pi / 180));
+}
+
+V torch_rad2deg(Tracer& tracer, const Arguments& arguments) {
+  one(tracer, "rad2deg", arguments);
+  const V& radians = arguments.positional.empty() ? arguments.keywords[0].second : arguments.positional[0];
+  return tracer.binary(NB_MULTIPLY, radians, tracer.real(180 / std::numbers::pi));
 }
 
 V torch_positive(Tracer& tracer, const Arguments& arguments) {
