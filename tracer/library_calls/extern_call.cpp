@@ -23,6 +23,7 @@
 #include "tracer/state/warning_ledger.h"
 #include "tracer/values/fake_arrays.h"
 #include "tracer/values/numbers/operators.h"
+#include "tracer/values/numbers/size_ranges.h"
 
 namespace fj {
 

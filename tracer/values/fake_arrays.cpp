@@ -24,6 +24,7 @@
 #include "tracer/state/size_ledger.h"
 #include "tracer/state/transform_ledger.h"
 #include "tracer/values/numbers/operators.h"
+#include "tracer/values/numbers/size_ranges.h"
 #include "tracer/values/outside_objects.h"
 
 namespace fj {

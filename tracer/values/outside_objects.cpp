@@ -19,6 +19,7 @@
 #include "tracer/values/numbers/constant_conditions.h"
 #include "tracer/values/numbers/derived_values.h"
 #include "tracer/values/numbers/operators.h"
+#include "tracer/values/numbers/size_ranges.h"
 #include "tracer/values/proxies.h"
 
 namespace fj {

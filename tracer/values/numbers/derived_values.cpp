@@ -20,6 +20,7 @@
 #include "tracer/values/containers/containers.h"
 #include "tracer/values/containers/dicts.h"
 #include "tracer/values/numbers/operators.h"
+#include "tracer/values/numbers/size_ranges.h"
 #include "tracer/values/outside_objects.h"
 
 namespace fj {

@@ -7,7 +7,6 @@ namespace fj {
 
 class TraceRun;
 
-std::int64_t hint(TraceRun& t, const SymDim& expression);
 V unary(TraceRun& t, int opcode, const V& a);
 bool contains(TraceRun& t, const V& container, const V& item);
 /// `a.__add__(b)` and so on of C types; null: `name` is no operator's.
