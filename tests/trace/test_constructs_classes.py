@@ -6,6 +6,7 @@ import typing
 import numpy as np
 import pytest
 
+import framejit
 from constructs import run_construct, table
 from points import Derived, Point
 
@@ -246,7 +247,7 @@ def class_body_with_annotations(x):
         def apply(self, y):
             return y * self.by
 
-    return Scaled().apply(x) + len(Scaled.__annotations__), list(Scaled.__annotations__)
+    return Scaled().apply(x)
 
 
 @construct(CLASSES)
@@ -476,3 +477,17 @@ def init_subclass_and_class_getitem(x):
 @pytest.mark.parametrize("program", PROGRAMS, ids=repr)
 def test_construct(program):
     run_construct(program)
+
+
+def test_annotations_of_a_class_made_inside_are_new_ones_at_each_call():
+    @framejit.compile
+    def f(x):
+        class Scaled:
+            by: float = 3.0
+
+        Scaled.__annotations__["n"] = len(Scaled.__annotations__)
+        return x * Scaled.by, Scaled.__annotations__
+
+    kept = [f(np.ones(3)) for _ in range(3)]
+    assert [annotations for _, annotations in kept] == [{"by": float, "n": 1}] * 3
+    assert len({id(annotations) for _, annotations in kept}) == 3

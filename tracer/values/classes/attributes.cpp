@@ -23,6 +23,7 @@
 #include "tracer/state/warning_ledger.h"
 #include "tracer/values/classes/attribute_writes.h"
 #include "tracer/values/classes/attributes.h"
+#include "tracer/values/classes/class_statement.h"
 #include "tracer/values/classes/class_variables.h"
 #include "tracer/values/classes/classes.h"
 #include "tracer/values/containers/containers.h"
@@ -248,6 +249,7 @@ V attribute_of_class(TraceRun& t, PyObject* found, const V& owner, PyTypeObject*
 V type_attribute(TraceRun& t, const V& owner, PyTypeObject* type, PyObject* name) {
   auto& value = *as<ObjectValue>(owner);
   guard_value(t, value);
+  refuse_made_annotations(t, type, name);
   PyTypeObject* meta = Py_TYPE(type);
   PyObject* from_meta = class_attribute(t, meta, name);
   if (from_meta && Py_TYPE(from_meta)->tp_descr_set) {

@@ -53,6 +53,18 @@ Ref<> real_member(TraceRun& t, const V& value) {
   return object->object;
 }
 
+/// The dict of a class body's annotations: nothing in the trace may look at it (refuse_made_annotations). Null: as above.
+Ref<> real_annotations(TraceRun& t, const V& value) {
+  auto* dict = as<DictValue>(value);
+  if (!dict || dict->type || dict->source) return real_member(t, value);
+  Ref<> made = Ref<>::steal(PyDict_New());
+  for (auto& [name, annotation] : dict->items) {
+    Ref<> real = real_member(t, annotation);
+    if (!real || PyDict_SetItem(made.get(), name.get(), real.get()) < 0) return {};
+  }
+  return made;
+}
+
 bool runs_code_when_derived(TraceRun& t, PyTypeObject* base) {
   static PyObject* const name = PyUnicode_InternFromString("__init_subclass__");
   PyObject* found = class_attribute(t, base, name);
@@ -60,6 +72,17 @@ bool runs_code_when_derived(TraceRun& t, PyTypeObject* base) {
 }
 
 }  // namespace
+
+bool is_annotations(PyObject* name) {
+  return PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "__annotations__") == 0;
+}
+
+void refuse_made_annotations(TraceRun& t, PyTypeObject* type, PyObject* name) {
+  static PyObject* const annotations = PyUnicode_InternFromString("__annotations__");
+  if (!is_annotations(name) && PyUnicode_CompareWithASCIIString(name, "__dict__") != 0) return;
+  if (made_class_at(t, reinterpret_cast<PyObject*>(type)) && PyDict_Contains(type->tp_dict, annotations) == 1)
+    break_graph(BreakReason::UnsupportedBytecode, "the annotations of a class that is made here");
+}
 
 V make_class_wrapper(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {
   if (!is_wrapper_type(type) || !keywords.empty()) return nullptr;
@@ -100,7 +123,7 @@ V make_class(TraceRun& t, const std::string& name, const std::vector<V>& bases,
       class_cell = value;  // __classcell__
       continue;
     }
-    Ref<> member = real_member(t, value);
+    Ref<> member = is_annotations(key.get()) ? real_annotations(t, value) : real_member(t, value);
     if (!member || fj_type_lookup(Py_TYPE(member.get()), set_name))
       break_graph(BreakReason::UnsupportedBytecode, "a class statement that makes " + describe(value));
     PyDict_SetItem(space.get(), key.get(), member.get());
