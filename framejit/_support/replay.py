@@ -347,6 +347,7 @@ operations = {
     "sign_bit": _plain("signbit"),
     "logical_not": _plain("logical_not"),
     "bit_not": _plain("invert", "bitwise_not"),
+    "popcount": _same(lambda step, x: sum(((x >> bit) & 1 for bit in range(8 * x.dtype.itemsize)), x * 0)),
     "cast": (_cast_numpy, _cast_torch),
     # two operands
     "add": _plain("add"),

@@ -39,7 +39,7 @@ SHAPES = {
     "tril": lambda x: np.tril(x, -1),
     "where": lambda x: np.where(x > 0, x, 0),
     "bits that are set": lambda x: [np.bitwise_count((x * 50).astype(dtype)) for dtype in "bBhHiIlL"] + [np.bitwise_count(x > 0)],
-    "bits of the lowest": lambda x: np.bitwise_count((x[0, 0] * 0).astype("b") - np.int8(128)),
+    "bits of the lowest": lambda x: np.bitwise_count((x[0, 0] * 0).astype("b") + np.int8(-128)),
     "clip": lambda x: np.clip(x, 0, 1),
     "clip_from_above": lambda x: x.clip(max=1),
     "take": lambda x: np.take(x, [0, 1], axis=1),
