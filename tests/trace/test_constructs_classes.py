@@ -479,14 +479,21 @@ def test_construct(program):
     run_construct(program)
 
 
-def test_annotations_of_a_class_made_inside_are_new_ones_at_each_call():
+@pytest.mark.parametrize("look", [
+    lambda made: made.__annotations__, lambda made: made().__annotations__, lambda made: made.__dict__["__annotations__"],
+    lambda made: vars(made)["__annotations__"], lambda made: getattr(made, "__annotations__"),
+    lambda made: made.__mro__[0].__annotations__, lambda made: type("Derived", (made,), {})().__annotations__,
+    lambda made: typing.get_type_hints(made),
+])
+def test_annotations_of_a_class_made_inside_are_new_ones_at_each_call(look):
     @framejit.compile
     def f(x):
         class Scaled:
             by: float = 3.0
 
-        Scaled.__annotations__["n"] = len(Scaled.__annotations__)
-        return x * Scaled.by, Scaled.__annotations__
+        annotations = look(Scaled)
+        annotations["n"] = len(annotations)
+        return x * Scaled.by, annotations
 
     kept = [f(np.ones(3)) for _ in range(3)]
     assert [annotations for _, annotations in kept] == [{"by": float, "n": 1}] * 3

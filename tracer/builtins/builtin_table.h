@@ -1,5 +1,5 @@
 /// Functions of C that the tracer runs on symbolic values: the rows of builtins.def and itertools.def, and what their
-/// handlers share. `find_builtin` (interpreter.h) looks in both.
+/// handlers share. `find_builtin` (trace_run.h) looks in both.
 #pragma once
 
 #include <span>

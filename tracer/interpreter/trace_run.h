@@ -3,7 +3,7 @@
 ///
 /// One TraceRun for each try. `run()` executes the outermost frame step by step; a step is one resumable
 /// instruction of that frame, and the unit of rollback. Structures to know: `Frame` (one symbolic frame, the outermost
-/// or an inlined callee's), `identity_` (real object -> its one Value), and the log of side effects.
+/// or an inlined callee's) and the ledgers.
 #pragma once
 
 #include <map>

@@ -26,8 +26,8 @@ struct Effect {
   std::vector<V> arguments;        // the value, or what a Call is given
 };
 
-/// Every write of the trace, by owner; and as an effect what Python code outside the trace will see of it. Nothing is
-/// ever taken back: a moment of the trace is a place in this log.
+/// Every write of the trace, by owner; and as an effect what Python code outside the trace will see of it. Writes and
+/// effects are only added: a moment of the trace is a place in this log.
 class EffectLog {
  public:
   /// Contents of a container or an array, an attribute, a cell, a global or the position of an iterator. Null: nobody's

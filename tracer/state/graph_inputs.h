@@ -9,9 +9,9 @@
 
 namespace fj {
 
-/// The first four have an entry for each input, in order.
+/// `sources` and `of_host` have an entry for each input, in order; `requiring_gradient` has the numbers of some.
 struct GraphInputs {
-  std::vector<std::shared_ptr<FakeStorage>> storages;
+  std::vector<std::shared_ptr<FakeStorage>> storages;  // of arrays from outside, inputs or not yet
   std::vector<SourceRef> sources;
   std::vector<bool> of_host;                       // it is in the host's memory
   std::vector<int> requiring_gradient;             // of the graph

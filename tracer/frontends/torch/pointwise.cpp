@@ -262,17 +262,23 @@ V torch_frac(Tracer& tracer, const Arguments& arguments) {
   return torch_elementwise(tracer, emit(tracer, Op::sub, {value, emit(tracer, Op::trunc, {value})}), x);
 }
 
-/// torch multiplies by a Python number, which decides nothing about the dtype but that integers become floats.
+/// torch multiplies by a Python number, which decides nothing about the dtype but that integers become floats, and lays
+/// the result out like the tensor.
+V scaled(Tracer& tracer, const char* name, const Arguments& arguments, double factor) {
+  Parameters p(tracer, name, arguments, "input, *, out");
+  p.unsupported("out");
+  const V tensor = p.required("input");
+  const TorchOperands x = one(tracer, name, arguments);
+  V product = tracer.binary(NB_MULTIPLY, tensor, tracer.real(factor));
+  return torch_like(tracer, x[0].array, tracer.read(*as<ArrayValue>(product)));
+}
+
 V torch_deg2rad(Tracer& tracer, const Arguments& arguments) {
-  one(tracer, "deg2rad", arguments);
-  const V& degrees = arguments.positional.empty() ? arguments.keywords[0].second : arguments.positional[0];
-  return tracer.binary(NB_MULTIPLY, degrees, tracer.real(std::numbers::pi / 180));
+  return scaled(tracer, "deg2rad", arguments, std::numbers::pi / 180);
 }
 
 V torch_rad2deg(Tracer& tracer, const Arguments& arguments) {
-  one(tracer, "rad2deg", arguments);
-  const V& radians = arguments.positional.empty() ? arguments.keywords[0].second : arguments.positional[0];
-  return tracer.binary(NB_MULTIPLY, radians, tracer.real(180 / std::numbers::pi));
+  return scaled(tracer, "rad2deg", arguments, 180 / std::numbers::pi);
 }
 
 V torch_positive(Tracer& tracer, const Arguments& arguments) {

@@ -128,6 +128,7 @@ void guard_bases(TraceRun& t, PyTypeObject* type) { note_class(t, type, GuardSet
 
 PyObject* class_attribute(TraceRun& t, PyTypeObject* type, PyObject* name) {
   if (t.classes->any() && assigned_owner(t, type, name)) refuse_assigned_class(t, type);
+  if (!t.classes->made.empty() && is_annotations(name)) refuse_made_annotations(t, type);
   note_class(t, type, name);
   return fj_type_lookup(type, name);
 }
@@ -249,7 +250,6 @@ V attribute_of_class(TraceRun& t, PyObject* found, const V& owner, PyTypeObject*
 V type_attribute(TraceRun& t, const V& owner, PyTypeObject* type, PyObject* name) {
   auto& value = *as<ObjectValue>(owner);
   guard_value(t, value);
-  refuse_made_annotations(t, type, name);
   PyTypeObject* meta = Py_TYPE(type);
   PyObject* from_meta = class_attribute(t, meta, name);
   if (from_meta && Py_TYPE(from_meta)->tp_descr_set) {
@@ -353,10 +353,12 @@ V object_attribute(TraceRun& t, const V& owner, ObjectValue& value, PyObject* na
     if (PyUnicode_Compare(name, dict_name) == 0) {
       guard_value(t, value);
       refuse_assigned_class(t, reinterpret_cast<PyTypeObject*>(object));
+      refuse_made_annotations(t, reinterpret_cast<PyTypeObject*>(object));
       Ref<> members = Ref<>::steal(PyObject_GetAttr(object, name));
       if (members) return wrap_constant(t, t.keep(members).get());
       PyErr_Clear();
     }
+    if (is_annotations(name)) refuse_made_annotations(t, reinterpret_cast<PyTypeObject*>(object));
     return type_attribute(t, owner, reinterpret_cast<PyTypeObject*>(object), name);
   }
   PyTypeObject* type = t.type_of(owner);

@@ -1,7 +1,7 @@
 /// Classes made in the trace: the class statement and type(name, bases, namespace).
 ///
 /// The body runs symbolically. The class itself is made for real while tracing, so that lookups in it are CPython's
-/// own, with functions that stand for the functions of the trace (`made_functions_`): whoever finds one gets the Value
+/// own, with functions that stand for the functions of the trace (`identity->functions`): whoever finds one gets the Value
 /// it stands for. It never leaves the trace: where it, or an instance of it, would be live at an exit, the trace ends
 /// before the statement.
 #include "tracer/values/classes/class_statement.h"
@@ -53,7 +53,7 @@ Ref<> real_member(TraceRun& t, const V& value) {
   return object->object;
 }
 
-/// The dict of a class body's annotations: nothing in the trace may look at it (refuse_made_annotations). Null: as above.
+/// The dict of a class body's annotations: a look at it ends the graph (refuse_made_annotations). Null: as above.
 Ref<> real_annotations(TraceRun& t, const V& value) {
   auto* dict = as<DictValue>(value);
   if (!dict || dict->type || dict->source) return real_member(t, value);
@@ -77,11 +77,13 @@ bool is_annotations(PyObject* name) {
   return PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "__annotations__") == 0;
 }
 
-void refuse_made_annotations(TraceRun& t, PyTypeObject* type, PyObject* name) {
-  static PyObject* const annotations = PyUnicode_InternFromString("__annotations__");
-  if (!is_annotations(name) && PyUnicode_CompareWithASCIIString(name, "__dict__") != 0) return;
-  if (made_class_at(t, reinterpret_cast<PyObject*>(type)) && PyDict_Contains(type->tp_dict, annotations) == 1)
-    break_graph(BreakReason::UnsupportedBytecode, "the annotations of a class that is made here");
+void refuse_made_annotations(TraceRun& t, PyTypeObject* type) {
+  static PyObject* const name = PyUnicode_InternFromString("__annotations__");
+  for (Py_ssize_t i = 0; type->tp_mro && i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    PyObject* base = PyTuple_GET_ITEM(type->tp_mro, i);
+    if (made_class_at(t, base) && PyDict_Contains(reinterpret_cast<PyTypeObject*>(base)->tp_dict, name) == 1)
+      break_graph(BreakReason::UnsupportedBytecode, "the annotations of a class that is made here");
+  }
 }
 
 V make_class_wrapper(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords) {

@@ -13,7 +13,9 @@ V make_class(TraceRun& t, const std::string& name, const std::vector<V>& bases,
 /// property(f) and the like of functions made in the trace; null: something else.
 V make_class_wrapper(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional, const Keywords& keywords);
 /// Breaks where the annotations of a class of the trace are looked at: its dict is made once, eager's at each call.
-void refuse_made_annotations(TraceRun& t, PyTypeObject* type, PyObject* name);
+/// `type` has them or derives from such a class.
+void refuse_made_annotations(TraceRun& t, PyTypeObject* type);
+bool is_annotations(PyObject* name);
 /// The step at which this class (or descriptor) was made in the trace.
 std::optional<int> made_class_at(TraceRun& t, PyObject* object);
 
