@@ -4,7 +4,7 @@
 POINTWISE = [
     "torch.exp(x)", "x.exp2()", "torch.log(x)", "x.sqrt()", "torch.rsqrt(x)", "x.sin()", "x.cos()", "x.tanh()",
     "x.sigmoid()", "x.erf()", "x.floor()", "x.ceil()", "x.round()", "x.trunc()", "x.neg()", "-x", "abs(x)", "x.abs()",
-    "x.sign()", "x.logical_not()", "~x", "x.isnan()", "x.isinf()", "x.isfinite()", "x.reciprocal()", "x.square()", "torch.deg2rad(x)", "x.rad2deg()", "torch.deg2rad(input=x[:1, :3])", "x[:, :1].T.rad2deg()", "torch.rad2deg(x.to(torch.int8))",
+    "x.sign()", "x.logical_not()", "~x", "x.isnan()", "x.isinf()", "x.isfinite()", "x.reciprocal()", "x.square()", "torch.deg2rad(x)", "x.rad2deg()", "torch.deg2rad(input=x[:1, :3])", "x[:, :1].permute(3, 1, 0, 2).rad2deg()", "torch.rad2deg(x.to(torch.int8))",
     "x.frac()", "x+1", "x+1.5", "1+x", "1-x", "x-1", "x-0.1", "0.3*x", "x*2", "x*0.1", "x/2", "x/3", "1/x", "2.5/x",
     "x//2", "x//2.5", "x%3", "x%2.5", "x**2", "x**3", "x**0.5", "x**-1", "x**2.5", "2**x", "2.0**x", "x>0", "x>0.5",
     "x<=1", "x==1", "x!=0", "0<x", "x&1", "x|True", "x^x", "x&x", "x<<1", "x>>1", "x+True", "x*True",
