@@ -1,5 +1,6 @@
-// The loop that runs a compiled function. A call whose segment covers the whole function never makes a frame
-// (call_compiled); every other call gets its frame from CPython and is run by `drive`, piece by piece.
+// The loop that runs a compiled function. Start at call_compiled: a call whose segment covers the whole function never
+// makes a frame (call_without_frame); every other call gets its frame from CPython and is run by `drive`, piece by
+// piece.
 #include "frame_hook/dispatch.h"
 
 #include <algorithm>
@@ -26,10 +27,10 @@ namespace fj {
 namespace {
 
 thread_local int eager_depth = 0;
-/// Why the function that follows branches runs in CPython now: what it then can't do says so.
+/// Why a function that follows branches runs in CPython now, for the errors it then raises.
 thread_local std::string fallback_reason;
 
-/// What the next frame on this thread belongs to: set for the time CPython needs to make it.
+/// The function that the next frame on this thread belongs to: set for the time CPython needs to make the frame.
 struct Entering {
   FunctionState* state = nullptr;
   std::shared_ptr<CodeCache> cache;
@@ -64,7 +65,7 @@ class Scratch {
   std::unique_ptr<Contents> contents_;
 };
 
-/// The options of this call: those given to `compile`, changed by what an open `with framejit.options(...)` block says.
+/// The options of this call: those given to `compile`, changed by an open `with framejit.options(...)` block.
 Options effective_options(const FunctionState& state) {
   Options result = state.options;
   if (!options_overridden()) return result;
@@ -100,13 +101,13 @@ const std::shared_ptr<CodeCache>& cache_for(FunctionState& state, PyCodeObject* 
   return *state.caches.insert(own ? state.caches.begin() : state.caches.end(), cache);
 }
 
-/// Nothing happens but a hand-over: no need to run it.
+/// The segment does nothing but hand over: no need to run it.
 bool only_hands_over(const Segment& segment) {
   return segment.exit.kind == Exit::Kind::Handover && segment.exit.instruction == segment.start_instruction;
 }
 
 /// CPython raises `exception` soon: where it stands when it goes on, so that handlers and `finally` around that run.
-/// False: it is set, and ends the call, since what follows branches has no other way to run.
+/// False: it is set, and ends the call, since a function that follows branches has no other way to run.
 bool raises_soon(const Options& options, const FrameValues& values, Ref<> exception) {
   if (!options.follow && fj_raise_soon(reinterpret_cast<PyCodeObject*>(values.function->func_code), exception.get()))
     return true;
@@ -182,7 +183,7 @@ void update_frame(FjFrame* frame, FrameUpdate& update) {
   update.slots.clear();
 }
 
-/// Each corrects one prediction: a model has as many as it has calls of one kind whose layout differs.
+/// Each retrace corrects one prediction: a model has as many as it has calls of one kind whose layout differs.
 constexpr int kMaximumRetraces = 64;
 
 Step execute_break(FunctionState& state, PyThreadState* thread, FjFrame* frame, const FjCode& code, int instruction) {
@@ -199,14 +200,14 @@ PyObject* hand_over_reaching(FunctionState& state, PyThreadState* thread, FjFram
   return hand_over(thread, frame, code, instruction);
 }
 
-/// Whether loops may be CPython's: what follows branches or breaks nowhere has no other way to run, and a back end of
-/// the user's is asked for whatever it costs.
+/// Whether loops may be CPython's. A function that follows branches, or that may break nowhere (fullgraph), has no
+/// other way to run, and a back end of the user's is asked for whatever it costs.
 bool judges_loops(const FunctionState& state, const Options& options) {
   return options.retire && !options.follow && !options.fullgraph && state.backend.get() == nullptr &&
          (options.backend == "auto" || options.backend == "llvm");
 }
 
-/// A loop inside of one that is not CPython's: its passes by the executor, from its header until the frame stands
+/// For a loop inside of one that is not CPython's: the executor runs its passes, from its header until the frame stands
 /// elsewhere.
 Step run_concretely(FunctionState& state, PyThreadState* thread, FjFrame* frame, const FjCode& code, Loop loop,
                     LoopAccount& account) {
@@ -218,7 +219,7 @@ Step run_concretely(FunctionState& state, PyThreadState* thread, FjFrame* frame,
   return step;
 }
 
-/// What the function's run has found out about its loops is kept.
+/// Keeps for later calls whether the function's loops are CPython's, as this run has found.
 void keep_judgement(FunctionState& state, CodeCache& cache, const LoopAccount& account, std::int64_t magnitude,
                     int header) {
   if (cache.judgement.made) return;
@@ -229,10 +230,11 @@ void keep_judgement(FunctionState& state, CodeCache& cache, const LoopAccount& a
                                        " on: its passes have less array work than a compiled piece costs");
 }
 
-/// Runs `frame` from its start to its end. Recursion is counted by the caller for as long as it is ours.
+/// Runs `frame` from its start to its end. The caller has counted the recursion; `drive` counts it down when the frame
+/// ends or goes to CPython.
 PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, FjFrame* frame) {
   const FjCode& code = cache.decoded();
-  const ReachScope own_account(thread, nullptr);  // but for what runs at breaks
+  const ReachScope own_account(thread, nullptr);  // frames entered meanwhile get no segments, but at breaks
   bool begun = false;
   int retraces = 0;
   Decisions decisions;  // where branches on data are followed
@@ -281,7 +283,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       auto segment = cache.find(instruction, values, scratch.bindings(), decisions.known, decisions.failed);
       const bool traced_before = segment != nullptr;
       if (!segment && cache.compiling && cache.options().follow && eager_depth == 0) {
-        // It can't run in CPython meanwhile: this thread waits for the one that traces, then looks again.
+        // The call can't run in CPython meanwhile: this thread waits for the one that traces, then looks again.
         PyThreadState* const self = fj_release_gil();
         std::this_thread::sleep_for(std::chrono::microseconds(100));
         fj_take_gil(self);
@@ -298,7 +300,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         if (signals == SegmentStatus::Raised) return finish(nullptr);
         segment = std::move(compiled.segment);
         if (segment && !segment->guards->holds(values, scratch.bindings())) {
-          // What tracing tries may have filled a cache that it had found empty (of np.finfo, say).
+          // Tracing calls functions, and may so have filled a cache that it had found empty (of np.finfo, say).
           if (++retraces <= kMaximumRetraces) {
             state.events->withdraw(segment->graph.get());
             cache.forget(instruction, segment.get());
@@ -399,8 +401,7 @@ PyObject* run_frame(PyThreadState* thread, FjFrame* frame, int throwflag) {
   return drive(*mine.state, *mine.cache, thread, frame);
 }
 
-/// What run_segment does, in the fewest instructions, for a program that is one small kernel. Null: nothing has
-/// happened.
+/// Does as run_segment, in the fewest instructions, for a program that is one small kernel. Null: nothing has happened.
 PyObject* run_directly(FunctionState& state, const Segment& segment, const FrameValues& values,
                        const GuardBindings& bindings) {
   PyObject* result;
@@ -458,7 +459,7 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
       const SegmentStatus signals = look_for_signals(cache.options(), values);
       if (signals != SegmentStatus::Done) return signals == SegmentStatus::Eager ? Frameless::Eager : Frameless::Done;
       i = std::size_t(
-          -1);  // from the first again: other threads may have moved them, and it follows other decisions now
+          -1);  // from the first again: other threads may have moved segments, and the call has other decisions now
       continue;
     }
     if (status == SegmentStatus::Retrace) {
@@ -536,7 +537,7 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
     switch (call_without_frame(state, *found, function, args, PyVectorcall_NARGS(nargsf), kwnames, result, compared,
                                past)) {
       case Frameless::Done: return result;
-      // The frame's way would find the same segment.
+      // With a frame `drive` would find the same segment.
       case Frameless::Eager: {
         const Replay replay(thread, std::move(past));
         result = PyObject_Vectorcall(callable, args, nargsf, kwnames);

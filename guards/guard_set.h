@@ -65,7 +65,7 @@ struct Guard {
   /// once the guard is in a GuardSet: then this is null.
   Ref<PyObject> object;
   std::vector<Ref<PyObject>> names;
-  std::int64_t number = 0;  // Length, SymbolRange, ...; NoOverlap: how many of `others` are written as the source is
+  std::int64_t number = 0;  // Length, GradMode, ...; NoOverlap: how many of `others` are written as the source is
   SymbolId symbol{UINT32_MAX};            // IntSymbol, LengthSymbol: binds the int's value, the length
   std::optional<ArrayExpectation> array;
   std::optional<SymDim> left, right;      // Relation: left (number as comparison Py_LT..) right

@@ -1,6 +1,6 @@
-// Running a program: sizes, memory, the order of steps; launch.cpp runs those of this process's threads. Start reading
-// at CompiledProgram::run. Temporaries share one arena block per call; buffers whose lives (first to last step that
-// touches them) don't overlap share addresses.
+// Running a program: sizes, memory, the order of steps; launch.cpp runs the kernels and products of the CPU. Start
+// reading at CompiledProgram::run. Temporaries share one arena block per call; those whose lives (first to last step
+// that touches them) don't overlap share addresses.
 #include "runtime/compiled_program.h"
 
 #include <algorithm>
@@ -156,7 +156,7 @@ class CompiledProgram : public Program {
     direct_ = std::move(direct);
   }
 
-  /// Settles what is open in `status`.
+  /// Whether the program has failed. Settles first whether NaN that were found are an invalid operation (kNotFinite).
   bool fails(std::uint32_t& status, const Call& call, std::span<const std::int64_t> symbols,
              char* const* pointers) const {
     const std::uint32_t fatal = kAlwaysFails | call.trapped;
@@ -167,8 +167,8 @@ class CompiledProgram : public Program {
     return (status & fatal) != 0;
   }
 
-  /// False if the NaN that were found come from NaN in what the program was given. Arithmetic makes an infinity of none
-  /// only by an overflow or a division, which raise, and a NaN of finite numbers only by an invalid operation.
+  /// False if the NaN that were found come from NaN in inputs, library results or constants. Arithmetic makes of finite
+  /// numbers an infinity only by an overflow or a division, which raise, and a NaN only by an invalid operation.
   bool may_have_infinities(std::uint32_t status, std::span<const std::int64_t> symbols, char* const* pointers) const {
     if (status & (kFloatOverflow | kFloatDivide) || parts_.makes_infinities) return true;
     bool nan = parts_.makes_nan;
@@ -196,7 +196,7 @@ class CompiledProgram : public Program {
     return found.has_value();
   }
 
-  /// Code that is used a second time is worth optimising. Counted no further.
+  /// Code that is used a second time is worth optimising. Further runs are not counted.
   void count_run() const {
     if (runs_.fetch_add(1, std::memory_order_relaxed) + 1 != kSettled) return;
     for (const ProgramKernel& kernel : parts_.kernels)
@@ -285,7 +285,7 @@ class CompiledProgram : public Program {
     int commit = 0;
     while (commit < count && !parts_.steps[std::size_t(commit)].commit) ++commit;
     for (int b : host_buffers_) starts_[std::size_t(std::min(lives_[std::size_t(b)].first, commit))].push_back(b);
-    if (parts_.float_conditions) return;  // what a condition came from may be asked at the end
+    if (parts_.float_conditions) return;  // may_have_infinities may read them at the end
     for (std::size_t b = 0; b < parts_.buffers.size(); ++b) {
       const BufferKind kind = parts_.buffers[b].kind;
       const bool theirs =
@@ -302,7 +302,7 @@ class CompiledProgram : public Program {
                        [&](int b) { return allocate_array(b, lock, symbols, arrays, pointers); });
   }
 
-  /// Launches on what is given back are issued before: its memory may be anybody's then.
+  /// Launches on a buffer are issued before it is given back: its memory may be anybody's then.
   void end(const std::vector<int>& buffers, Call& call, HostLock& lock, ArrayRef* arrays, DeviceRun* device) const {
     for (int b : buffers) {
       const ProgramBuffer& buffer = parts_.buffers[std::size_t(b)];
@@ -389,7 +389,7 @@ class CompiledProgram : public Program {
     }
     bool failed() const { return failed_; }
     char* status_word() const { return status_word_; }
-    /// Room for what is uploaded, kUploaded bytes each.
+    /// Room for the numbers that are uploaded, kUploaded bytes each.
     char* numbers() const { return numbers_; }
 
    private:
@@ -466,7 +466,7 @@ class CompiledProgram : public Program {
     }
     auto* positions = reinterpret_cast<std::int64_t*>(pointers[step.positions]);
     lock.work(double(elements));
-    // Written without a branch: one place more than there are is never reached.
+    // Written without a branch: the loop ends before it would write behind the last place.
     for (std::int64_t i = 0, at = 0; at < found; ++i) {
       positions[at] = i;
       at += mask[i] != 0;
@@ -499,7 +499,7 @@ class CompiledProgram : public Program {
     return result;
   }
 
-  /// Kernels read what the host has of no dimensions where it has been copied to, in one piece.
+  /// Copies the host's inputs of no dimensions to the device in one piece; kernels read the copies.
   void upload(DeviceRun& device, const Arena& arena, char** pointers) const {
     if (uploaded_.empty()) return;
     Scratch<char, 256> numbers(uploaded_.size() * kUploaded);
@@ -541,7 +541,7 @@ class CompiledProgram : public Program {
       if (step.commit && std::exchange(unread, false)) status |= ask(*device, lock);
       if (step.commit && fails(status, call, symbols, pointers)) return status;
       if (step.commit) lock.finish();
-      // What a commit computes again has been reported by its check.
+      // Conditions of values that a commit computes again have been reported by its check.
       const auto report = [&](std::uint32_t found) {
         if (!step.commit) status |= found;
       };
@@ -574,13 +574,13 @@ class CompiledProgram : public Program {
           status |= launcher_.blocks(step.blocks, symbols, pointers, lock);
           break;
         case StepKind::Nonzero:
-          // What is counted may be of no meaning.
+          // After a failure the mask may mean nothing.
           if (fails(status, call, symbols, pointers)) return status;
           status |= count(int(s), call, lock, symbols, arrays, pointers, late);
           if (fails(status, call, symbols, pointers)) return status;
           break;
         case StepKind::Extern:
-          // What follows may be visible outside; a failure so far must not get there.
+          // The call's effects may be visible outside; a failure so far must come before them.
           if (unread && launched) status |= ask(*device, lock), launched = false;
           if (fails(status, call, symbols, pointers)) return status;
           if (device) device->flush(), device->pause();
@@ -601,7 +601,7 @@ class CompiledProgram : public Program {
     device.flush();
     lock.wait();
     const std::uint32_t status = device.status();
-    lock.take();  // what launches share between threads it guards
+    lock.take();  // it guards the data that launches share between threads
     return status;
   }
 
@@ -630,11 +630,11 @@ class CompiledProgram : public Program {
   std::vector<Life> lives_;
   std::vector<int> temporaries_;   // by first use
   std::vector<int> uploaded_;      // inputs in the host's memory, in a program of a device
-  std::vector<int> host_buffers_;  // outputs and operands of extern calls
+  std::vector<int> host_buffers_;  // outputs and operands of extern calls whose sizes are known from the start
   std::vector<int> symbol_after_;  // by symbol: the step that counts it or the last of what it is computed from, or -1
   std::vector<int> late_after_;    // by buffer: the step that counts the last of its sizes, or -1
-  std::vector<int> late_buffers_;  // of those that are not from the start, not inputs or results of extern calls
-  std::vector<std::vector<int>> starts_, ends_;  // by step: find_borders
+  std::vector<int> late_buffers_;  // buffers that are allocated after a count: no inputs, no results of extern calls
+  std::vector<std::vector<int>> starts_, ends_;  // by step: the buffers it starts or ends (find_borders)
   std::vector<std::vector<std::int64_t>> shapes_;  // by buffer: sizes, then strides
   bool is_static_ = false;
   std::vector<Place> static_places_;

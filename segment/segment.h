@@ -1,7 +1,8 @@
 /// A segment: the compiled piece of a code object from one instruction in one abstract state to where it ends.
 ///
-/// What the tracer returns and the frame hook runs: guards over the frame's values, a program, and a recipe that turns
-/// the program's results into Python objects: new locals and stack, side effects in order, the value returned.
+/// The tracer returns segments and the frame hook runs them: guards over the frame's values, a program, and a recipe
+/// that turns the program's results into Python objects: new locals and stack, side effects in order, the value
+/// returned.
 #pragma once
 
 #include <memory>
@@ -25,7 +26,8 @@ struct Exit {
   enum class Kind : std::uint8_t {
     Return,    // the function returns recipe.result
     Break,     // the frame stands at `instruction`, which the executor runs concretely
-    Loop,      // as Break, at the FOR_ITER or jump target of a loop that is not unrolled; not logged
+    Loop,      // as Break, but not logged: at the header of a loop that is not unrolled, or in the handling of an
+               // exception whose raise was the break
     Handover,  // nothing ahead is worth compiling: the frame goes to CPython at `instruction`
   };
   Kind kind = Kind::Return;
@@ -39,7 +41,7 @@ struct Exit {
 enum class SegmentStatus : std::uint8_t {
   Done,       // `result` (Return), or the frame's new values
   Eager,      // nothing happened: run this piece in CPython (a failed program, IEEE conditions to report, ...)
-  Retrace,    // nothing happened: what was predicted of a library call was wrong, and is right in a new trace
+  Retrace,    // nothing happened: the prediction of a library call was wrong, and is right in a new trace
   OtherPath,  // nothing happened: a branch on data goes another way; update.decisions says how far it is known
   Raised,     // a Python error is set: memory ran out after inputs were written, so the piece can't be run again
 };
@@ -53,7 +55,7 @@ struct FrameUpdate {
   std::vector<PastCall> past;          // Eager: calls that have been made and must not be made again
   Ref<> interrupt;                     // Eager: what a signal handler raised meanwhile, for CPython to raise
   bool outdated = false;               // Eager: traced again, the piece would run
-  std::size_t settled = 0;  // given: so many conditions of the segment are what it expects, however they come out
+  std::size_t settled = 0;  // given: so many conditions of the segment count as expected, however they come out
 
   /// For another run, in the same memory.
   void clear() {
@@ -68,7 +70,7 @@ struct FrameUpdate {
   }
 };
 
-/// A branch on data that the segment has followed: an output of the graph, and what it must be.
+/// A branch on data that the segment has followed: an output of the graph, and the value it must have.
 struct Condition {
   int output;
   bool expected;
@@ -80,7 +82,7 @@ class Segment {
   std::shared_ptr<Graph> graph;                    // null if no array work
   std::shared_ptr<const Program> program;
   std::vector<SourceRef> inputs;                   // of the graph, in order
-  int device = kHost;                              // where the program works, and its results are
+  int device = kHost;                              // where the program works and its results are
   std::vector<bool> host_inputs;                   // by input: a number in the host's memory, whatever the device
   std::shared_ptr<const ExternTable> externs;      // null if the graph has no extern_call
   Recipe recipe;
@@ -92,24 +94,24 @@ class Segment {
   std::uint32_t collects = 0;                      // KernelStatus bits that fail the program, for NumPy to report
   std::shared_ptr<Derivative> derivative;          // if a result needs a gradient
   bool eager_gradient = false;  // a result needs a gradient that only torch can give: not run compiled
-  bool ran_backward = false;                       // it has run a backward of torch's, as far as nobody listens to that
+  bool ran_backward = false;                       // a backward of torch's is part of the program
   std::vector<std::pair<int, int>> input_versions,
-      output_versions;  // what is written in place, by how many `_version`s
+      output_versions;  // written in place: which, and by how many `_version`s
   std::vector<Condition> conditions;               // in order; a segment is good for calls that decide them so
-  bool runs_directly = false;  // all that is to do is to run the program, whose one result is the value returned
+  bool runs_directly = false;  // a run is the program alone, whose one result is the value returned
   int nodes = 0;
-  mutable std::size_t bytes = 0;                   // what it costs to keep, about; grows with each backward
+  mutable std::size_t bytes = 0;                   // that keeping it costs, about; grows with each backward
   bool asked_compiling = false;  // the user's code has asked whether it is compiled: eagerly it may do something else
   mutable std::uint64_t last_used = 0;             // a clock of hits
-  mutable std::unique_ptr<EagerRace> race;  // with the same call in CPython; null: it is faster, or not to be compared
+  mutable std::unique_ptr<EagerRace> race;  // with CPython; null: compiled is faster, or not to be compared
 
   /// Whether its first conditions are expected as `decisions` says.
   bool follows(const std::vector<bool>& decisions) const;
 
-  /// After everything above `derivative` is there.
+  /// Finds `runs_directly` and `writes_objects`. To be called when the tracer has filled in all but the program.
   void settle();
-  /// Whether a run changes Python objects that others may have. Others must not run between the guards that read them
-  /// and that.
+  /// Whether a run changes Python objects that others may have. No other thread must run between the guards that read
+  /// these objects and the change.
   bool writes_objects() const { return writes_objects_; }
 
   /// Runs program and recipe. `bindings` are those of guards->holds on the same values.

@@ -1,9 +1,9 @@
 /// The tracer: runs bytecode on symbolic values and returns a segment.
 ///
 /// Tracing is deterministic and has no effect outside the tracer: side effects are logged, no array kernel runs. That
-/// makes rollback simple: a break found at step n (an outer instruction, a loop header, the creation of something that
-/// can't be live at an exit) throws, and the trace is run again with the order to stop before step n, where the exit is
-/// built.
+/// makes rollback simple: a break throws, `trace` chooses a step n of the outermost frame (the instruction that broke,
+/// the header of a loop around it, the making of a value that can't be live at an exit), and the trace is run again
+/// with the order to stop before step n, where the exit is built.
 #pragma once
 
 #include <functional>
@@ -44,17 +44,17 @@ struct TraceRequest {
   bool many = false;                           // several pieces start here already, for other values
   int instruction_limit = 200000;
   int node_limit = 20000;
-  bool cut = false;  // node_limit is what compiling could bear
+  bool cut = false;  // node_limit is the size that compiling could bear
   /// A branch on data does not end the graph: it is decided as the arrays of this call decide it, and the segment says
-  /// so (Segment::conditions). `decisions`: the outcomes of the first ones, as a run has found them.
+  /// so (Segment::conditions). `decisions`: the outcomes of the first branches, as a run has found them.
   bool follow = false;
   std::vector<bool> decisions;
-  /// Why programs can't work on arrays of a device; "": they can. None: on the host's alone.
+  /// Why programs can't work on arrays of a device; "": they can. An empty function: they can on the host's alone.
   std::function<std::string(int device)> refusal;
 };
 
-/// What the front ends see of a trace. Its one implementation is TraceRun (interpreter/trace_run.h); one object for
-/// each trace run.
+/// What the front ends see of a trace. The one implementation is TraceRun (interpreter/trace_run.h), a new object each
+/// time that the trace is run.
 class Tracer {
  public:
   virtual Graph& graph() const = 0;
@@ -62,7 +62,7 @@ class Tracer {
   virtual SourceTable& sources() const = 0;
   virtual Location location() const = 0;       // the user's line being traced
   virtual std::string function() const = 0;    // and the qualified name of its function
-  virtual void note_asked_compiling() = 0;     // the user's code does something else where it is compiled
+  virtual void note_asked_compiling() = 0;     // the user's code has asked whether it is compiled
 
   // ---- making values
   virtual V constant(Ref<> object) = 0;        // no guard needed
@@ -86,13 +86,13 @@ class Tracer {
       const V& value) = 0;  // bool and int; specialises a SymInt only if asked
   virtual std::optional<SymDim> int_expression(const V& value) = 0;      // int or SymInt (not bool)
   virtual std::optional<double> constant_float(const V& value) = 0;      // float only
-  /// A Python float that has changed between calls as a graph value f64[]; invalid for every other. `always`: though it
-  /// has not.
+  /// A Python float that changes between calls, or that the program computes, as a graph value f64[]; invalid for every
+  /// other. `always`: also a float that has not changed yet.
   virtual ValueId float_input(const V& value, bool always = false) = 0;
-  /// A NumPy scalar from outside that is another one at each call, as an array of rank 0 that the program reads. Null:
-  /// it is not.
+  /// A NumPy scalar from outside that has changed between calls, as an array of rank 0 that the program reads. Null: no
+  /// such scalar. `always`: also a scalar that has not changed yet.
   virtual V changing_scalar(const V& value, bool always = false) = 0;
-  /// Python's int of a NumPy scalar from outside, known by its value. Null: it is none.
+  /// Python's int of a NumPy scalar of integers from outside, known by its value. Null: no such scalar.
   virtual V scalar_index(const V& value) = 0;
   virtual bool truth(const V& value) = 0;      // breaks on arrays
   virtual PyTypeObject* type_of(const V& value) = 0;
@@ -114,7 +114,7 @@ class Tracer {
   virtual ValueId read(const ArrayValue& array) = 0;
   /// In-place: the array's elements become `value` (same dtype and shape); moves the storage to a new version.
   virtual void write(ArrayValue& array, ValueId value) = 0;
-  /// What is there already, into a tensor made in the trace.
+  /// A write that leaves the contents of a tensor made in the trace as they are, and only moves its version.
   virtual void write_itself(ArrayValue& array) = 0;
   /// A moment of the trace, for questions about what was written since.
   struct Mark {
@@ -123,8 +123,8 @@ class Tracer {
   };
   virtual Mark mark() const = 0;
   /// Whether anything that was there at the mark has been written: contents of containers and arrays, attributes,
-  /// cells, globals, positions of iterators. A call that has and then can't go on is not tried in another way: it would
-  /// write twice.
+  /// cells, globals, positions of iterators. A call that has written and then can't go on is not tried in another way:
+  /// it would write twice.
   virtual bool written_since(const Mark& mark) const = 0;
   /// The row-major positions at which a bool value is true, i64[n], n being a size that depends on data; one value per
   /// mask.
@@ -146,16 +146,16 @@ class Tracer {
   /// The trace relies on torch's modes.
   virtual void note_torch() = 0;
 
-  /// Where what is being made will be: with the operands of the function that is being traced (DeviceScope).
+  /// The device of the arrays made now: that of the operands of the function being traced (DeviceScope).
   virtual int device() const = 0;
-  /// A function that makes an array of no other was told where.
+  /// The user has named the device, to a function that makes an array from no other.
   virtual void make_on(int device) = 0;
 
   // ---- numbers that the program computes
-  /// The value, where `holds`; else the program fails and the piece runs in CPython.
+  /// The value, where `holds` is true; else the program fails and the piece runs in CPython.
   virtual ValueId checked(ValueId value, ValueId holds) = 0;
-  /// The number is asked for its whole part, where the last bit may decide: what sums and the like it is computed from
-  /// become calls of the library, and the trace begins again (whole_parts.cpp).
+  /// The number is asked for its whole part, where the last bit may decide: the sums and the like that it is computed
+  /// from become calls of the library, and the trace begins again (whole_parts.cpp).
   virtual void round_as_library(const V& number) = 0;
   virtual void round_as_library(ValueId number) = 0;
   /// A Python number that the program computes: the one element of the array.
@@ -165,14 +165,15 @@ class Tracer {
   /// Whether a gradient would flow back through the array (or value).
   virtual bool requires_gradient(const ArrayValue& array) = 0;
   virtual bool requires_gradient(ValueId value) = 0;
-  /// torch saves these of the operation that has made `result`, whether or not the rule here reads them.
+  /// torch saves these values for the derivative of the operation that has made `result`; the rule here may not read
+  /// them.
   virtual void also_saves(ValueId result, std::vector<ValueId> values) = 0;
   /// requires_grad_() of a tensor made in the trace that nobody has seen a part of: its contents are a variable of
-  /// their own from here on. False: of no such tensor. Only the leaf itself may leave the trace: what is computed from
+  /// their own from here on. False: no such tensor. Only the leaf itself may leave the trace: what is computed from
   /// it has a history that nobody else would have.
   virtual bool make_leaf(const V& tensor) = 0;
   /// t_() and its like: a tensor made in the trace, whose memory nobody else has, gets the sizes and strides of a view
-  /// of all of it. False: of no such tensor.
+  /// of all of it. False: no such tensor.
   virtual bool turn(const V& tensor, const std::function<V()>& view) = 0;
   /// What torch.autograd.backward does, or (grad) torch.autograd.grad.
   struct Backward {
@@ -191,7 +192,7 @@ class Tracer {
   ~Tracer() = default;
 };
 
-/// While a function of an array library is traced: what it makes is where its operands are. They are all on one device,
+/// While a function of an array library is traced: its results are where its operands are. They are all on one device,
 /// but for tensors of no dimensions in the host's memory, which torch takes beside those of any device; else the graph
 /// breaks, and the library says what is wrong.
 class DeviceScope {

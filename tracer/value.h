@@ -73,7 +73,7 @@ class ObjectValue final : public Value {
   explicit ObjectValue(Ref<> object) : Value(ValueKind::Object), object(std::move(object)) {}
   Ref<> object;
   bool guarded_type = false, guarded_value = false;  // which guards the looks so far have added
-  V contents;                   // of a class derived from a builtin container: that part (see TraceRun::builtin_part)
+  V contents;                   // of a class derived from a builtin container: that part (see builtin_part)
 };
 
 /// An empty stack entry.

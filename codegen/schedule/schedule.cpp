@@ -1,5 +1,6 @@
-// Scheduling, from the last node to the first. Start reading at Scheduler::run, then `place`, which decides for one
-// value: inline it in its readers, or compute it into memory in a group of its readers, of a sibling, or of its own.
+// Scheduling, from the last node to the first. Start reading at Scheduler::run, then `place_node`, which chooses by
+// operation, and `place`, which decides for a pointwise value: inline it in its readers, or compute it into memory in a
+// group of its readers, of a sibling, or of its own.
 #include "codegen/schedule/schedule.h"
 
 #include <algorithm>
@@ -28,7 +29,7 @@ namespace {
 // compile time: kernels of a few hundred operations still compile in some 10 ms).
 constexpr int kCheapCost = 4;
 constexpr int kExpensive = 16;
-// One simple operation on what is in memory.
+// At most this: one simple operation on a value in memory.
 constexpr int kConversion = 2;
 constexpr int kMaximalRecomputation = 64;
 constexpr int kMaximalInlined = 256;
@@ -37,7 +38,7 @@ constexpr std::size_t kMaximalStages = 16;
 constexpr std::size_t kMaximalStores = 16;
 // Readers of one value that are looked at for a group to join.
 constexpr std::size_t kMaximalSiblings = 64;
-// Bytes of the right matrix of a product that is computed by loops of ours.
+// At most so many bytes: the right matrix of a product that is computed by loops of ours.
 constexpr std::int64_t kPanel = std::int64_t(256) << 10;
 constexpr std::int64_t kRowsWorthCopying = 32;
 // Rows of a fused multi-pass kernel should stay in the cache between passes, or be many.
@@ -53,7 +54,7 @@ struct Use {
 
 bool is_reduction(Op op) { return row(op).lowering == Lowering::Reduce; }
 
-/// Where a value is read; the others are in memory, or in a register once a row.
+/// Whether a value can be computed where it is read; the others are in memory, or in a register once a row.
 bool computed_in_place(Op op) {
   switch (row(op).lowering) {
     case Lowering::Pointwise:
@@ -118,7 +119,7 @@ class Scheduler {
           schedule_.copied_input[value.index] = true;
   }
 
-  /// What a value costs where it is inlined: with all that is inlined into it.
+  /// The cost of a value where it is inlined: with all that is inlined into it.
   void estimate_costs() {
     for (const Node& n : graph_.nodes) {
       int cost = operation_cost(n.op);
@@ -266,13 +267,13 @@ class Scheduler {
     if (const int g = schedule_.producer[current.results[0].index]; g >= 0) use_counts(current, g);
   }
 
-  /// Nodes that count what a size is.
+  /// The nodes that count a size.
   void find_counts() {
     for (const Node& n : graph_.nodes)
       if (n.op == Op::nonzero) counts_.emplace(n.attrs.get<SymDim>("count").symbols()[0], n.results[0]);
   }
 
-  /// What a group computes has such sizes: it runs after those are known. As if it read what was counted.
+  /// A group that computes values of such sizes runs after the sizes are known: as if it read the result of the count.
   void use_counts(const Node& current, int g) {
     if (counts_.empty()) return;
     for (SymbolId symbol : symbols_used(graph_, current)) {
@@ -318,8 +319,8 @@ class Scheduler {
     }
   }
 
-  /// Products that are loops like any reduction. The library has routines for two dtypes; it is better where the matrix
-  /// on the right doesn't fit a core's cache, for it copies blocks of it there.
+  /// Whether a product is loops like any reduction. The library has routines for two dtypes; it is better where the
+  /// matrix on the right doesn't fit a core's cache, for it copies blocks of the matrix there.
   bool generated(const Node& product) const {
     const Type& type = graph_.type(product.results[0]);
     if (type.dtype != DType::F32 && type.dtype != DType::F64) return true;
@@ -330,7 +331,7 @@ class Scheduler {
   }
 
   /// Whether the right matrix lies by columns (a weight that is given transposed): lanes run along the sum then, and
-  /// what follows it is computed one element at a time.
+  /// operations on its result are computed one element at a time.
   bool columns_contiguous(const Node& product) const {
     const MatmulOperand right = matmul_operand(graph_, schedule_.node_of, product.operands[1]);
     const std::size_t depth = std::size_t(right.permutation[right.permutation.size() - 2]);
@@ -391,7 +392,7 @@ class Scheduler {
     set_producer(node(n).results[0], g);
     for (ValueId operand : node(n).operands) {
       ValueId source = matmul_operand(graph_, schedule_.node_of, operand).source;
-      // Row-major memory is that of every shape; what is returned has memory of its own anyway.
+      // Row-major memory is the same for every shape; a value that is returned has memory of its own anyway.
       while (node_is(source, Op::reshape) && !demanded_[source.index]) {
         schedule_.in_place[source.index] = true;
         source = node(schedule_.node_of[source.index]).operands[0];
@@ -412,7 +413,7 @@ class Scheduler {
                : -1;
   }
 
-  /// `value`: the result of the scan, or what it is rounded to.
+  /// `value`: the result of the scan, or the narrower float it is rounded to.
   void place_scan(int n, ValueId value) {
     const auto axis = node(n).attrs.get<std::int64_t>("axis");
     std::vector<bool> reduced(shape(value).size());
@@ -506,7 +507,7 @@ class Scheduler {
     return false;
   }
 
-  /// Whether the group has one of these, a reduction, once a row.
+  /// Whether the group reads one of these, which is a reduction, once a row.
   bool reads_at_row(int g, const std::vector<ValueId>& operands) const {
     const std::vector<std::uint32_t> rows = schedule_.groups[std::size_t(g)].rows();
     return std::any_of(operands.begin(), operands.end(), [&](ValueId operand) {
@@ -581,7 +582,7 @@ class Scheduler {
     return target.order;
   }
 
-  /// A stage of g whose result another stage or a store over the whole space needs makes a second pass necessary.
+  /// Whether another stage or a store over the whole space needs the value, a stage's result: that takes a second pass.
   bool feeds_whole_space(const Group&, ValueId value) const {
     // The result is used at row level only if nothing broadcasts it back, which no use tells once indices are
     // mapped; a broadcast among its direct or indirect readers does.
@@ -747,8 +748,8 @@ class Scheduler {
     return found;
   }
 
-  /// Groups that may have something in common with a value of these operands: what they read, or for scalars the input
-  /// it all began with.
+  /// Groups that may have something in common with a value of these operands: they read one of them, or, for scalars,
+  /// they compute scalars of the same first input.
   std::set<int> siblings_of(ValueId value, const std::vector<ValueId>& operands) const {
     std::set<int> found = readers_of(operands);
     if (!shape(value).empty() || origin_[value.index] == UINT32_MAX) return found;
@@ -788,7 +789,7 @@ class Scheduler {
         continue;
       }
       if (!same_space(candidate, shape(value), nullptr)) continue;
-      // Scalars of one input belong together: all that is computed from a step count.
+      // Scalars of one input belong together: all those computed from a step count.
       bool shares = shape(value).empty() && origin_[value.index] != UINT32_MAX && !candidate.stores.empty() &&
                     origin_[candidate.stores[0].index] == origin_[value.index];
       // Numbers that are repeated everywhere are nothing to share.
@@ -874,7 +875,7 @@ class Scheduler {
   std::vector<std::vector<Use>> uses_;
   std::vector<bool> demanded_;
   std::vector<int> cost_;
-  std::vector<int> readers_;  // nodes that read a value
+  std::vector<int> readers_;  // by ValueId: how many operands of nodes it is
   std::map<SymbolId, ValueId> counts_;  // by symbol: the result of the node that counts it
   std::vector<bool> failing_scalar_;    // by ValueId
   std::vector<std::uint32_t> origin_;   // by ValueId: the first input it is computed from

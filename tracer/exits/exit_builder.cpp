@@ -1,5 +1,5 @@
-// Values, effects, and the whole segment (start at `finish`); what torch's derivatives ask of an exit is in
-// exit_gradients.cpp.
+// Builds an exit: recipe steps for the live Values (`build`), then for the effects (`build_effects`), and the segment
+// around them (start at `finish`). What torch's derivatives ask of an exit is in exit_gradients.cpp.
 #include "tracer/exits/exit_builder.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ namespace fj {
 
 namespace {
 
-/// In a key: what has a __hash__ in Python.
+/// The Value in a key whose class has a __hash__ in Python; null: the key has none.
 V hashed_by_its_class(PyObject* key) {
   if (V value = proxied(key)) {
     auto* text = as<ObjectValue>(value);
@@ -52,7 +52,7 @@ bool is_derived_container(const V& value) {
 }  // namespace
 
 int ExitBuilder::key(Ref<> object) {
-  // What has a hash of its own would be asked for it again.
+  // A __hash__ in Python would run a second time.
   if (V value = hashed_by_its_class(object.get())) cannot(value);
   if (V value = proxied(object.get())) return build(value);
   // Fetched again: a segment keeps no object of the program alive.
@@ -102,7 +102,7 @@ int ExitBuilder::make(const V& value) {
       return made.target;
     }
     case ValueKind::Number: {
-      if (t_.placement->on_device()) cannot(value);  // it is where Python would have to wait for it
+      if (t_.placement->on_device()) cannot(value);  // it is on the device: Python would have to wait for it
       auto& number = *as<NumberValue>(value);
       const int target = output_of(number.contents, t_.uses_torch ? Library::Torch : Library::Numpy, {}, false);
       steps_.back().op = RecipeOp::OutputNumber;
@@ -134,7 +134,7 @@ int ExitBuilder::make(const V& value) {
       auto& list = *as<ListValue>(value);
       if (!list.type) {
         if (!contains_itself(value)) return step(RecipeOp::List, all(list.items)).target;
-        // Empty first: it is among what it holds.
+        // Empty first: the list is among its own items.
         const int target = step(RecipeOp::List).target;
         registers_[value.get()] = target;
         const int items = step(RecipeOp::List, all(list.items)).target;
@@ -181,7 +181,7 @@ int ExitBuilder::make(const V& value) {
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i)
         if (hashed_by_its_class(PyList_GET_ITEM(items.get(), i))) cannot(value);
       if (set.ordered) {
-        // Put together in its order it has to come out in its order.
+        // A set put together in this order has to iterate in this order.
         Ref<> again = Ref<>::steal(PySet_New(nullptr));
         for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i)
           PySet_Add(again.get(), PyList_GET_ITEM(items.get(), i));
@@ -295,9 +295,9 @@ int ExitBuilder::make(const V& value) {
   }
 }
 
-/// Two stack entries that LOAD_METHOD made of a method of C code: makes what CPython has in the first, the method of
-/// the class, whose errors name that class where a bound method's name the object's; returns self, which goes into the
-/// second. Null: they are something else.
+/// For two stack entries that LOAD_METHOD made of a method of C code: makes the first as CPython has it, the method of
+/// the class (its errors name that class, those of a bound method the object's); returns self, which goes into the
+/// second. Null: other entries.
 V ExitBuilder::unbound_method(const V& below, const V& above) {
   for (const auto& [empty, callable] : {std::pair(below, above), std::pair(above, below)}) {
     auto* null = as<NullValue>(empty);
@@ -323,7 +323,7 @@ std::vector<int> ExitBuilder::dict_items(const DictValue& dict) {
   return args;
 }
 
-/// Item by item: what it holds may refer to it.
+/// Item by item: the items may refer to the dict.
 void ExitBuilder::fill_dict(int target, const DictValue& dict) {
   const std::vector<int> items = dict_items(dict);
   for (std::size_t i = 0; i < items.size(); i += 2) effect_step(RecipeOp::SetItem, {target, items[i], items[i + 1]});
@@ -347,8 +347,8 @@ bool ExitBuilder::contains_itself(const V& value) {
   return false;
 }
 
-/// An instance of a class made in the trace: bare, then (as effects, since what it holds may refer to it) its contents
-/// and attributes.
+/// An instance made in the trace, of a class from outside: bare, then (as effects, since they may refer to it) its
+/// contents and attributes.
 int ExitBuilder::build_instance(const V& value, InstanceValue& instance) {
   PyTypeObject* type = instance.type.get();
   if (type == &PyDictProxy_Type) {
@@ -389,7 +389,7 @@ int ExitBuilder::build_instance(const V& value, InstanceValue& instance) {
     const int attribute = build(item);
     PyObject* descriptor = fj_type_lookup(type, name.get());
     if (descriptor && Py_TYPE(descriptor)->tp_descr_set && Py_TYPE(descriptor) != &PyMemberDescr_Type) {
-      // Put into the dict under a name the class has something else for.
+      // The class has a descriptor of this name, so the item goes into the instance's dict.
       if (members < 0) {
         RecipeStep& dict = step(RecipeOp::GetAttr, {target});
         dict.object = Ref<>::steal(PyUnicode_InternFromString("__dict__"));
@@ -472,7 +472,7 @@ int ExitBuilder::build_array(const V& value) {
   if (t_.placement->on_device() && storage.device == kHost && !storage.input_array)
     throw CannotRebuildValue{value->born, "an array of cpu made in a piece on " + device_text(*t_.placement->graph),
                              BreakReason::SeveralDevices};
-  // How torch remembers where a view was made is not ours to set.
+  // torch remembers the mode a view was made in, and that can't be set from here.
   if (array.viewed_in_inference) cannot(value);
   const bool leaf = made_leaf(t_, array);
   if (!leaf && t_.requires_gradient(array)) refuse_made_history(t_, array_contents(t_, array));
@@ -494,7 +494,7 @@ int ExitBuilder::build_array(const V& value) {
     effect_step(RecipeOp::SetAttr, {target, yes}).object = Ref<>::borrow(intern("requires_grad"));
     return target;
   }
-  // What was written is in an array of ours, which to torch is no view.
+  // New contents are in an array of ours, which to torch is no view.
   const bool was_view =
       storage.made_as_view && storage.version > 0 && !storage.inference && !t_.requires_gradient(array);
   bool owner = array.view.empty() && !array.is_view && !was_view;
@@ -565,18 +565,19 @@ void ExitBuilder::keep_written_apart() {
   t_.guards().add(std::move(guard));
 }
 
-/// Guards that none of `others` is what `written` is.
+/// Guards that none of `others` is the object that `written` is.
 void ExitBuilder::guard_apart(SourceRef written, const std::vector<SourceRef>& others) {
   Guard guard;
   guard.kind = GuardKind::NotSame;
   guard.source = written;
-  guard.others.reserve(others.size());  // all that is written, times all that is known
+  guard.others.reserve(others.size());  // for each object written, all that are known
   for (SourceRef other : others)
     if (other != written) guard.others.push_back(other);
   if (!guard.others.empty()) t_.guards().add(std::move(guard));
 }
 
-/// In another call what is written and something else of its kind could be one object; then the trace would be wrong.
+/// Guards that no other known object of its kind is the written one: in another call they could be one, and the trace
+/// would be wrong.
 void ExitBuilder::keep_apart(const V& written) {
   auto* object = as<ObjectValue>(written);
   auto is_other = [&](const V& other) {
@@ -594,7 +595,7 @@ void ExitBuilder::keep_apart(const V& written) {
     keep_apart_from_dicts(t_.sources().make(SourceKind::InstanceDict, written->source));
   auto* dict = as<DictValue>(written);
   if (!dict) return;
-  // It may be the attributes of an object, or a module's globals.
+  // A dict may be the attributes of an object, or a module's globals.
   others.clear();
   const std::size_t count = t_.sources().all().size();
   for (std::size_t i = 0; i < count; ++i) {
@@ -606,7 +607,7 @@ void ExitBuilder::keep_apart(const V& written) {
   guard_apart(written->source, others);
 }
 
-/// What is written is in a dict that no tracked dict may be.
+/// Guards that no tracked dict is the namespace, which is written.
 void ExitBuilder::keep_apart_from_dicts(SourceRef space) {
   Ref<> now = t_.sources().fetch(space, t_.request.values);
   std::vector<SourceRef> others;
@@ -616,7 +617,7 @@ void ExitBuilder::keep_apart_from_dicts(SourceRef space) {
   guard_apart(space, others);
 }
 
-/// Whether what a deque was given is in it at the exit. Anything may stand for the rest, which went again.
+/// False: the argument was put into a deque and is gone from it at the exit, so anything may stand for it.
 bool ExitBuilder::held_in_the_end(const Value& owner, const V& argument) {
   auto* deque = dynamic_cast<const ListValue*>(&owner);
   return !deque || argument->kind == ValueKind::Object ||
@@ -624,14 +625,14 @@ bool ExitBuilder::held_in_the_end(const Value& owner, const V& argument) {
 }
 
 void ExitBuilder::build_effects() {
-  // A value that is assigned over, or whose key goes, before the exit is seen by nobody: it need not be made.
+  // Nobody sees a value that is assigned over, or whose key goes, before the exit: it need not be made.
   std::map<std::pair<const void*, PyObject*>, std::size_t> last;
   std::vector<bool> seen(t_.effects->effects().size(), true);
   std::vector<V> values(t_.effects->effects().size());
   for (std::size_t i = 0; i < t_.effects->effects().size(); ++i) {
     const Effect& effect = t_.effects->effects()[i];
     if (effect.kind == Effect::Kind::Call) {
-      // clear() and the like: what is assigned afterwards is not assigned over.
+      // clear() and the like: a value assigned afterwards replaces none from before.
       last.erase(last.lower_bound({effect.owner.get(), nullptr}), last.lower_bound({effect.owner.get() + 1, nullptr}));
       continue;
     }
@@ -708,8 +709,8 @@ void ExitBuilder::build_effects() {
 
 namespace {
 
-/// Whether what runs at the exit could look at the frame's locals. The callees that can't are listed, and what they are
-/// given must be of exact builtin or array types.
+/// Whether the instruction at the exit could look at the frame's locals. The callees that can't are listed, and their
+/// arguments must be of exact builtin or array types.
 bool looks_at_frame(const Frame& frame, Exit::Kind kind) {
   if (kind == Exit::Kind::Loop) return false;
   const FjInstr& instr = frame.code->instrs[frame.pc];
@@ -757,8 +758,8 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   for (const auto& generator : t_.generators)
     if (!may_be_abandoned(t_, *generator)) cannot(generator);
   refuse_open_modes(t_);
-  // What they are asked for is fetched first: a cache that has lost one of them ends the recipe before another has
-  // counted a hit.
+  // The results expected of caches are fetched first: one that its cache has lost ends the recipe before another cache
+  // has counted a hit.
   std::vector<std::vector<int>> asked_for;
   for (const CachedCalls::Expectation& expected : t_.cached->expectations)
     asked_for.push_back({constant(expected.arguments), constant(expected.keywords),
@@ -809,14 +810,14 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   segment_->inputs = t_.inputs->sources;
   segment_->device = t_.placement->graph.value_or(kHost);
   segment_->host_inputs = t_.inputs->of_host;
-  // Kernels read what library calls have made.
+  // Kernels read the results of library calls, so these must be on the same device.
   for (std::size_t i = 0; t_.placement->on_device() && i < t_.externs->size(); ++i)
     if ((*t_.externs)[std::int64_t(i)].device != segment_->device)
       break_graph(BreakReason::SeveralDevices, "`" + (*t_.externs)[std::int64_t(i)].name + "` of " +
                                                    device_text((*t_.externs)[std::int64_t(i)].device) +
                                                    " in a piece on " + device_text(segment_->device));
-  // Derivatives have no eager meaning that could report floating-point conditions. What NumPy reports is guarded
-  // (NumpyErrState).
+  // A function that follows branches (framejit.grad and its like) has no eager run that could report floating-point
+  // conditions. The conditions that NumPy reports are guarded (NumpyErrState).
   if (t_.uses_numpy && !t_.request.follow && !t_.placement->on_device())
     segment_->collects = t_.collected_conditions() & numpy_trapped_conditions() &
                          (kFloatDivide | kFloatOverflow | kFloatUnderflow | kFloatInvalid);

@@ -2,8 +2,8 @@
 /// live value and replays the side effects in order.
 ///
 /// Each Value gets one register, so objects that are the same come back as the same. Making steps come first, effects
-/// after them. A Value that can't be rebuilt breaks with CannotRebuild and the step it was born at, and the trace is
-/// ended before that step instead.
+/// after them. For a Value that can't be rebuilt CannotRebuildValue is thrown, with the step the Value was born at, and
+/// the trace is ended before that step instead.
 #pragma once
 
 #include <map>

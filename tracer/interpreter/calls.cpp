@@ -1,5 +1,5 @@
-/// Calls: which of the ways to treat a callable applies, and inlining Python functions with their arguments bound as
-/// CPython binds them. Start at `TraceRun::call`.
+/// Calls: the ways to treat a callable, and inlining Python functions with their arguments bound as CPython binds them.
+/// Start at `TraceRun::call`. An object for which no library's table has a row goes through callables.def.
 #include "tracer/interpreter/calls.h"
 
 #include <algorithm>
@@ -66,8 +66,8 @@ bool is_disabled(PyObject* callable) {
   return dict && PyDict_GetItemString(dict, "__framejit_disabled__") == Py_True;
 }
 
-/// Functions that torch.compile is told to leave alone (torch._dynamo.disable, and torch's own way of saying so) mean
-/// what they wrap.
+/// The function inside of one that torch.compile is told to leave alone (torch._dynamo.disable, and torch's own way of
+/// saying so), which is traced in its place; null: another callable.
 PyObject* left_alone_by_dynamo(PyObject* callable) {
   if (!PyFunction_Check(callable) || !torch_module()) return nullptr;
   auto* function = reinterpret_cast<PyFunctionObject*>(callable);
@@ -126,7 +126,8 @@ bool is_builtin_value(PyObject* object) {
          PySet_CheckExact(object) || PyTuple_CheckExact(object);
 }
 
-/// A function of calls.def as a node of the graph; null: none, or not with these arguments.
+/// A function of NumPy that a graph may call (frontends/numpy/calls.h), as a node; null: another function, or not with
+/// these arguments.
 V call_numpy_library(TraceRun& tracer, const V& callable, const std::vector<V>& positional, const Keywords& keywords) {
   auto& value = *as<ObjectValue>(callable);
   if (!find_numpy_call(value.object.get())) return nullptr;
@@ -140,8 +141,9 @@ V call_numpy_library(TraceRun& tracer, const V& callable, const std::vector<V>& 
   }
 }
 
-/// What framejit/_support/standard.py has for a function of C that acts on a list of items (or bisects a tuple), where
-/// both do the same: the error about an empty heap has another text, and -1 as an end another meaning. Null: none.
+/// The Python code in framejit/_support/standard.py for a function of C that acts on a list of items (or bisects a
+/// tuple), where both do the same: the error about an empty heap has another text in Python, and -1 as an end another
+/// meaning. Null: there is none.
 PyObject* python_code_of(TraceRun& tracer, PyObject* callable, const std::vector<V>& positional,
                          const Keywords& keywords) {
   PyObject* const known = once([] {
@@ -228,7 +230,7 @@ V make_torch_leaf(TraceRun& t, const V& callable, PyObject* object, const std::v
   const auto option = std::find_if(keywords.begin(), keywords.end(),
                                    [](const auto& keyword) { return keyword.first == "requires_grad"; });
   if (option == keywords.end() || !PyCFunction_Check(object) || extern_use(object) == ExternUse::No) return nullptr;
-  // Those that have the option; others raise.
+  // The functions that have the option; others raise.
   static const std::set<std::string_view> factories{"arange",    "empty",     "empty_like", "eye",       "full",
                                                     "full_like", "linspace",  "logspace",   "ones",      "ones_like",
                                                     "rand",      "rand_like", "randint",    "randn",     "randn_like",
@@ -271,7 +273,7 @@ V call_object(TraceRun& t, const V& callable, PyObject* object, std::vector<V> p
   return call_without_row(t, callable, object, std::move(positional), std::move(keywords));
 }
 
-/// What a method of C is bound to: such a method is a new object at each look, so it is known by its parts.
+/// The object that a method of C is bound to. The method is a new object at each look, so it is known by its parts.
 V bound_to(TraceRun& t, ObjectValue& method) {
   auto* function = reinterpret_cast<PyCFunctionObject*>(method.object.get());
   if (!method.source) return wrap_constant(t, function->m_self);
@@ -284,7 +286,7 @@ V bound_to(TraceRun& t, ObjectValue& method) {
   return owner;
 }
 
-/// Of math: what they give is decided by the whole part.
+/// Functions of math whose result the whole part of the argument decides.
 constexpr const char* kRounding[] = {"floor", "ceil", "trunc"};
 
 namespace {
@@ -297,7 +299,7 @@ struct RowlessCall {
   std::vector<V>& positional;
   Keywords& keywords;
 
-  /// The method of C that it is; null: none, or of another name.
+  /// The name of the function or method of C; null: another kind of object.
   const char* c_name() const {
     return PyCFunction_Check(object) ? reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name : nullptr;
   }
@@ -307,7 +309,7 @@ struct RowlessCall {
   bool is_constant() const { return !value.source || value.source->kind == SourceKind::Constant; }
 };
 
-/// What a field of C of the callable holds.
+/// The value of a field of C that the callable has.
 V field(TraceRun& t, const RowlessCall& call, const char* name) {
   Ref<> found = Ref<>::steal(PyObject_GetAttrString(call.object, name));
   guard_type(t, call.value);
@@ -316,7 +318,7 @@ V field(TraceRun& t, const RowlessCall& call, const char* name) {
   return t.wrap(t.keep(found).get(), t.sources().make(SourceKind::SlotMember, owner, 0, text.get()));
 }
 
-/// By identity, where its value does not say which object it is.
+/// Guards the callable, by identity where its value does not say which object it is.
 void guard_callable(TraceRun& t, const RowlessCall& call) {
   if (!guard_value(t, call.value) && call.value.source)
     add_guard(t, GuardKind::Identity, call.value.source, call.object);
@@ -534,7 +536,7 @@ V function_with_python_code(TraceRun& t, RowlessCall& call) {
   }
 }
 
-/// Why none of them took it.
+/// Breaks: no row of callables.def took the call.
 [[noreturn]] void refuse_call(TraceRun& t, const RowlessCall& call) {
   if (call.object == attribute_of("builtins", "print")) break_graph(BreakReason::Print, t.source_text());
   if (call.c_self() && is_lock(call.c_self())) break_graph(BreakReason::Lock, t.source_text());
@@ -566,7 +568,7 @@ V call_without_row(TraceRun& t, const V& callable, PyObject* object, std::vector
 
 namespace {
 
-/// Has no __array_function__ that NumPy's dispatch would ask, other than an array's own.
+/// Whether the value has no __array_function__ that NumPy's dispatch would ask, other than an array's own.
 bool dispatches_to_numpy(TraceRun& tracer, const V& value) {
   switch (value->kind) {
     case ValueKind::Array: return as<ArrayValue>(value)->library == Library::Numpy;
@@ -586,8 +588,8 @@ bool dispatches_to_numpy(TraceRun& tracer, const V& value) {
 
 }  // namespace
 
-/// A function of NumPy that is Python code below its dispatch by __array_function__: inlined as any function. Null: it
-/// is none.
+/// A function of NumPy that is Python code below its dispatch by __array_function__: inlined as any function. Null:
+/// another function.
 V call_numpy_implementation(TraceRun& t, const V& callable, PyObject* object, const std::vector<V>& positional,
                             const Keywords& keywords) {
   if (std::strcmp(Py_TYPE(object)->tp_name, "numpy._ArrayFunctionDispatcher")) return nullptr;
@@ -605,7 +607,7 @@ V call_numpy_implementation(TraceRun& t, const V& callable, PyObject* object, co
   try {
     return t.call(wrap_constant(t, t.keep(implementation).get()), positional, keywords);
   } catch (const BreakGraph& inside) {
-    // Somewhere in NumPy's code, which is not the user's to change.
+    // The break is somewhere in NumPy's code, which is not the user's to change.
     t.break_location.reset();
     if (!t.written_since(before))
       if (V done = call_numpy_library(t, callable, positional, keywords)) return done;
@@ -669,7 +671,7 @@ std::vector<std::pair<std::string, V>> keyword_defaults(TraceRun& tracer, const 
     open(tracer, *dict);
     for (auto& [key, value] : dict->items) result.emplace_back(text_of(key.get()), value);
   } else {
-    // 3.13 passes names and values in a tuple.
+    // A tuple of names and values in turn.
     std::vector<V> items = tracer.sequence_items(mapping);
     for (std::size_t i = 0; i + 1 < items.size(); i += 2)
       result.emplace_back(text_of(tracer.constant_object(items[i])), items[i + 1]);
@@ -686,8 +688,8 @@ V inline_made_function(TraceRun& t, FunctionValue& function, std::vector<V> posi
                          text_of(function.qualname.get()).c_str(), std::move(positional), std::move(keywords));
 }
 
-/// That it has the code it has, and the same globals: of defaults and cells those that are looked at are guarded like
-/// any value.
+/// Guards the function's code and globals. Of its defaults and cells, those that are looked at are guarded like any
+/// value.
 void guard_code(TraceRun& t, SourceRef source, PyFunctionObject* function) {
   add_guard(t, GuardKind::FunctionCode, source, function->func_code);
   if (source->kind == SourceKind::Constant) return;  // `__globals__` can't be assigned
@@ -787,7 +789,7 @@ V inline_function(TraceRun& t, PyCodeObject* code, PyObject* globals, const std:
   }
   if (!(code->co_flags & CO_GENERATOR)) return t.run_frame(*frame);
 
-  // Its frame runs on at each `next`. One that has started can't be handed back to Python.
+  // A generator: its frame runs on at each `next`. A started one can't be handed back to Python.
   return make_generator(t, std::move(frame));
 }
 

@@ -1,9 +1,10 @@
 /// The state of one trace: the symbolic interpreter, its frames and values, what it has noted. Seen by the tracer's own
 /// files only.
 ///
-/// One TraceRun for each try. `run()` executes the outermost frame step by step; a step is one resumable
-/// instruction of that frame, and the unit of rollback. Structures to know: `Frame` (one symbolic frame, the outermost
-/// or an inlined callee's) and the ledgers.
+/// One TraceRun for each try. `run()` executes the outermost frame step by step; a step is one resumable instruction of
+/// that frame, and the unit of rollback. Structures to know: `Frame` (one symbolic frame, the outermost or an inlined
+/// callee's) and the ledgers (tracer/state). Most of the interpreter is free functions that take the TraceRun: the
+/// members here are what front ends see, and the instruction loop.
 #pragma once
 
 #include <map>
@@ -25,7 +26,7 @@
 
 namespace fj {
 
-/// Decoded code objects, shared by the restarts of one trace.
+/// Decoded code objects, shared by the runs of one trace.
 class DecodeCache {
  public:
   const FjCode* get(PyCodeObject* code);
@@ -45,11 +46,11 @@ struct CallPlace {
   auto operator<=>(const CallPlace&) const = default;
 };
 
-/// What one run of a trace has found out for the next: TraceAgain, and restarts keep it.
+/// What one run of a trace has found out for the next ones (TraceAgain): every later run of the trace keeps it.
 struct Learnt {
-  std::set<CallPlace> library_calls;  // of a row, that are the library's though the row would do (whole_parts.cpp)
-  std::vector<std::pair<Ref<>, Ref<>>> empty_caches;  // functools.lru_cache's wrappers and arguments for which they
-                                                      // hold nothing, a break as long as that is so
+  std::set<CallPlace> library_calls;  // calls left to the library though a row would do (whole_parts.cpp)
+  std::vector<std::pair<Ref<>, Ref<>>> empty_caches;  // functools.lru_cache's wrappers, and arguments for which the
+                                                      // caches hold nothing: the calls break as long as that is so
 };
 
 /// One symbolic frame. Slots and stack as in the real frame; a null V in `slots` is unbound.
@@ -169,7 +170,7 @@ class TraceRun final : public Tracer {
   void let_go(int slot);
   /// The object lives as long as the trace.
   Ref<> keep(Ref<> object) { kept_.push_back(object); return object; }
-  /// Whether this owner has been written since.
+  /// Whether this owner has been written since the mark.
   bool written_since(const Value* owner, const Mark& mark) const;
   /// The floating-point conditions that operations added until now may have to report.
   std::uint32_t collected_conditions();
@@ -182,7 +183,7 @@ class TraceRun final : public Tracer {
   std::shared_ptr<Graph> graph_ = std::make_shared<Graph>();
   std::shared_ptr<ExternTable> externs = std::make_shared<ExternTable>();
 
-  int step = -1;                     // of the outermost frame, the one being executed
+  int step = -1;                     // the step of the outermost frame that is being executed
   std::vector<int> step_pc;          // instruction of each step
   Frame outer;
   std::vector<Frame*> frames;
@@ -190,7 +191,7 @@ class TraceRun final : public Tracer {
   std::optional<Location> break_location;
   std::string break_function;
   std::size_t nodes_before_instruction = 0;
-  int comparisons = 0;               // of the parts of two containers, that are under way
+  int comparisons = 0;               // comparisons of containers that are under way, one inside of the other
   bool uses_torch = false, uses_numpy = false;
   bool asked_compiling = false;
 
@@ -218,13 +219,13 @@ class TraceRun final : public Tracer {
   V none_, true_, false_;
   std::vector<Ref<>> kept_;
   std::vector<bool> held_;           // slots that still hold what they held when the trace began
-  std::vector<V> initial_stack_;     // what is left of it in its place
+  std::vector<V> initial_stack_;     // stack entries of the start that are still in their place
   std::size_t collected_nodes_ = 0;
   std::uint32_t collected_ = 0;
 };
 
-/// How the tracer treats a function of C that no library's front end has a row for: a row of builtins.def or
-/// itertools.def.
+/// The handler of a row of builtins.def or itertools.def: runs a function of C, which no library's front end has a row
+/// for, on symbolic values.
 using BuiltinHandler = V (*)(TraceRun& tracer, std::vector<V>& positional, Keywords& keywords);
 /// Null if the callable has no row.
 BuiltinHandler find_builtin(PyObject* callable);
@@ -235,25 +236,26 @@ V fold_call(TraceRun& tracer, PyObject* callable, const std::vector<V>& position
 /// The same for functions that only read their arguments and give text or a plain value: containers are given as
 /// copies, objects as proxies (see values/proxies.h).
 V fold_reading_call(TraceRun& tracer, PyObject* callable, const std::vector<V>& positional, const Keywords& keywords);
-/// Of the module operator; borrowed.
+/// A function of the module operator; borrowed.
 PyObject* operator_function(const char* name);
-/// Members of an Enum are made once and compare by identity, or as the int or str they are.
+/// Whether it is a member of an Enum: made once, and compared by identity or as the int or str it is.
 bool is_enum_member(PyObject* object);
 /// What a message calls a value: "a f32[] tensor", "an object of type Encoder".
 std::string describe(const V& value);
-/// Of _thread: what it protects other threads may read and change before it is taken and after it is released, so no
-/// piece may hold either; each is an instruction of its own between two pieces.
+/// A lock of _thread. Other threads may read and change the data it protects before it is taken and after it is
+/// released, so no piece may contain either: each is an instruction of its own between two pieces.
 bool is_lock(PyObject* object);
 /// A row of numpy_random.def.
 bool is_random_method(PyObject* callable);
 /// A row of python_random.def.
 bool is_python_random_method(PyObject* callable);
-/// The same of C code: what the class has under the name, if the object is a generator of Python's; null: it is none.
+/// For a bound method of C, its object and name: the function of the class, if the object is a generator of Python's;
+/// null: another object.
 PyObject* python_random_method(PyObject* object, std::string_view name);
-/// torch.no_grad() and its like, np.errstate's settings, the token of a context variable: they can't be handed back
-/// half-run.
+/// Whether the instance is a mode that can't be handed back half-run: torch.no_grad() and its like, np.errstate's
+/// settings, the token of a context variable.
 bool is_mode(const InstanceValue& instance);
-/// warnings.catch_warnings
+/// Whether the class is warnings.catch_warnings.
 bool is_warning_context(PyTypeObject* type);
 
 }  // namespace fj

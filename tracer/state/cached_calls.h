@@ -8,17 +8,18 @@
 
 namespace fj {
 
-/// The guards of the piece ask the caches for what they gave here, in this order.
+/// The piece asks the real caches again when it runs, in this order (RecipeOp::Expect), and fails where one gives
+/// another result than it gave here.
 struct CachedCalls {
-  /// A call of a wrapper and what it has to give.
+  /// A call of a wrapper, and the result it has to give.
   struct Expectation {
     Ref<> callable, arguments, keywords, result;
-    bool only_held = false;  // the function must not run: it would run before what the trace has written is there
-    V value;                 // in place of `result`: the object that the cache holds when the guards are asked
+    bool only_held = false;  // the wrapped function must not run: it would run before the writes of the trace
+    V value;                 // in place of `result`: the object that the cache holds when the piece runs
   };
   std::vector<Expectation> expectations;
   bool expecting = false;                          // a cached function is being traced
-  std::vector<std::pair<Ref<>, V>> results;        // of cached functions: (wrapper, arguments...) and what they gave
+  std::vector<std::pair<Ref<>, V>> results;        // by (wrapper, arguments...): of cached functions called by one
 };
 
 }  // namespace fj

@@ -1,4 +1,4 @@
-/// The writes of a trace to what was there before it, in program order: the exit replays them.
+/// The writes of a trace in program order, and those of them that the exit replays: to objects from before the trace.
 #pragma once
 
 #include <map>
@@ -9,32 +9,32 @@
 
 namespace fj {
 
-/// One change, as the program made it, of something that was there before the trace. The exit replays them in this
-/// order.
+/// One change, as the program made it, of an object that was there before the trace. The exit replays the effects in
+/// the order of the program.
 struct Effect {
   enum class Kind : std::uint8_t {
-    Items,         // of a list: what it holds in the end
+    Items,         // all items of a list, as they are at the exit
     Item,          // owner[key] = value of a dict (or `globals`) or deque; no value: deleted
     Call,          // method(owner, key, *arguments): C code that only acts on its owner
     Attribute,     // owner.key = value; no value: deleted
-    Cell,          // its contents; no value: empty
+    Cell,          // the contents of a cell; no value: empty
   };
   Kind kind;
   V owner;                         // null: the dict `globals`
   Ref<> globals, key;              // key: of a dict, an element of a set, a name; null: none
   Ref<> method;                    // of the builtin type, not bound
-  std::vector<V> arguments;        // the value, or what a Call is given
+  std::vector<V> arguments;        // the value, or the further arguments of a Call
 };
 
-/// Every write of the trace, by owner; and as an effect what Python code outside the trace will see of it. Writes and
+/// Every write of the trace, by owner, and an effect for each that Python code outside the trace will see. Writes and
 /// effects are only added: a moment of the trace is a place in this log.
 class EffectLog {
  public:
-  /// Contents of a container or an array, an attribute, a cell, a global or the position of an iterator. Null: nobody's
+  /// A write to a container, an array, an attribute, a cell, a global or the position of an iterator. Null: of no owner
   /// in particular.
   void note_write(const Value* owner) { writes_.push_back({owner, !owner || owner->source ? 0 : owner->number}); }
   std::size_t write_count() const { return writes_.size(); }
-  /// Whether anything that was there at the mark has been written since; whether this owner has.
+  /// Whether any owner that was there at the mark has been written since; whether this one has.
   bool written_since(const Tracer::Mark& mark) const;
   bool written_since(const Value* owner, const Tracer::Mark& mark) const;
 
@@ -45,7 +45,7 @@ class EffectLog {
   /// deleted.
   void name(const void* owner, PyObject* name, V value) { names_[{owner, name}] = std::move(value); }
   void forget_name(const void* owner, PyObject* name) { names_.erase({owner, name}); }
-  /// Not engaged: not written in the trace.
+  /// The value that the trace gave the name. Not engaged: none was written.
   std::optional<V> named(const void* owner, PyObject* name) const;
   bool names_any() const { return !names_.empty(); }
 
@@ -61,14 +61,14 @@ class EffectLog {
 
 class TraceRun;
 
-// ---- each notes a write, and the effect if what is written was there before the trace
-void note_items(TraceRun& t, const V& list);  // before they change
+// ---- each note_ function notes a write, and the effect if its owner was there before the trace
+void note_items(TraceRun& t, const V& list);  // called before the items change
 void note_item(TraceRun& t, const V& owner, Ref<> key, V value);  // a null value: deleted
 void note_call(TraceRun& t, const V& owner, const char* method, Ref<> key, std::vector<V> arguments);
 void note_attribute(TraceRun& t, const V& owner, PyObject* name, const V& value);
 void note_cell(TraceRun& t, const V& cell, const V& contents);
 void note_global(TraceRun& t, PyObject* globals, PyObject* name, const V& value);
-/// What was assigned to a global in the trace. Not engaged: nothing; null: deleted.
+/// The value assigned to a global, or to an attribute, in the trace. Not engaged: none; null: deleted.
 std::optional<V> written_global(TraceRun& t, PyObject* globals, PyObject* name);
 std::optional<V> written_attribute(TraceRun& t, const V& owner, PyObject* name);
 PyObject* interned(TraceRun& t, PyObject* name);

@@ -9,8 +9,8 @@
 
 namespace fj {
 
-/// A Python exception on its way to a handler in the trace. The rest says how to break if it leaves the outermost
-/// frame.
+/// A Python exception on its way to a handler in the trace. The other members say how to break if it leaves the
+/// outermost frame.
 struct RaisedInTrace {
   V exception;
   BreakReason reason;
@@ -20,10 +20,10 @@ struct RaisedInTrace {
   int step;
 };
 
-/// The innermost handler that runs is the last of `handling`: what sys.exc_info() is about.
+/// The last exception of `handling` is that of the innermost handler: sys.exc_info() is about it.
 struct ExceptionLedger {
   std::vector<V> handling;                         // exceptions whose handlers run
-  int catching = 0;                                // builtins that catch what they call
+  int catching = 0;                                // calls under way of builtins that catch exceptions
   std::vector<RaisedInTrace> raises;               // the first raise of each exception
   V stopped_with;                                  // value of the StopIteration that ended the last `next`
 };

@@ -11,8 +11,8 @@
 
 namespace fj {
 
-/// Says of every value of the graph whether a gradient flows through it, and of every operation what torch keeps of it
-/// and what is overwritten or freed by now.
+/// Says which values of the graph a gradient flows through, which of them torch saves for backward, and which are
+/// overwritten or freed by now.
 struct GradientLedger {
   explicit GradientLedger(Graph& graph) : flow(graph) {}
 
@@ -20,18 +20,19 @@ struct GradientLedger {
   struct Leaf {
     V tensor;
     ValueId value;
-    int step;                                      // which made it
+    int step;                                      // of the trace, at which it became a leaf
   };
-  /// Inputs need a gradient where grad mode is on outside, and so does what is derived here (graph_transforms.cpp).
+  /// Inputs need a gradient where grad mode is on outside; so do the values that a derivative in the trace is taken by
+  /// (graph_transforms.cpp).
   GradientFlow flow;
   Copies copies;
   AlsoSaved also_saved;
   std::vector<Leaf> leaves;
   std::set<ValueId> in_memory;                     // contents of some array
-  std::map<ValueId, std::size_t> overwritten;      // contents of tensors only
+  std::map<ValueId, std::size_t> overwritten;      // contents of tensors: nodes before the write
   std::map<int, int> written_with_history;         // nodes before an in-place operation that autograd records: its step
-  std::set<ValueId> freed;  // results of operations whose derivative has been taken, and what it reads freed
-  std::map<std::pair<const Value*, PyObject*>, V> fields;  // of real tensors, that C code reads
+  std::set<ValueId> freed;  // results of operations through which a backward has gone, which frees what torch saved
+  std::map<std::pair<const Value*, PyObject*>, V> fields;  // of tensors from outside, as C code gives them
   bool ran_backward = false;
 };
 

@@ -9,14 +9,15 @@
 
 namespace fj {
 
-/// An object has one Value in a trace, however often and wherever it is met.
+/// An object has one Value in a trace, however often and wherever it is met; an object whose Value carries no state (a
+/// number, a function, a class) may have several, and is not in `values`.
 struct Identity {
   std::unordered_map<PyObject*, V> values;
-  std::unordered_map<PyObject*, V> functions;      // of functions made in the trace: a real one that stands in for each
-  std::unordered_map<PyObject*, V> keys;  // what keys of dicts and sets stand for: objects from outside, tuples
-  std::unordered_map<SourceRef, V> derived;        // what pure functions gave for values that change between calls
-  std::map<void*, V> numbers;                      // id() of each that was asked for it
-  std::vector<V> numbered;                         // kept, so that their addresses are not used again
+  std::unordered_map<PyObject*, V> functions;      // by the real function that stands in for one made in the trace
+  std::unordered_map<PyObject*, V> keys;  // by key of a dict or set: the Value it stands for (from outside, a tuple)
+  std::unordered_map<SourceRef, V> derived;        // results of pure functions on values that change between calls
+  std::map<void*, V> numbers;                      // the id() of each object or Value that was asked for it
+  std::vector<V> numbered;                         // Values with an id(), kept so that no other gets their address
 };
 
 }  // namespace fj

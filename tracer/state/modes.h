@@ -11,14 +11,14 @@
 
 namespace fj {
 
-/// Modes a traced `with` changes while it lasts.
+/// torch's grad and inference mode, and NumPy's errstate.
 struct Modes {
   bool grad = true;
   bool inference = false;
-  bool records() const { return grad && !inference; }  // what is computed has a derivative; views only inherit one
+  bool records() const { return grad && !inference; }  // results have a derivative; views only inherit one
   std::uint32_t float_conditions = ~0u;  // KernelStatus bits NumPy may report, of those that are trapped outside
   std::uint32_t otherwise_reported =
-      0;  // of them: those an np.errstate in the trace may report by something else than a warning
+      0;  // of them: those that an np.errstate in the trace may report otherwise than by a warning
 };
 
 class TraceRun;
@@ -34,9 +34,9 @@ class AutocastState {
   V call(TraceRun& tracer, PyObject* function, const std::string& name, const std::vector<V>& positional);
   bool begun() const { return begun_; }
   bool changed() const;
-  /// The call runs under what is set now, if that is not what is set outside.
+  /// The call is to run under the autocast of now, if another is set outside.
   void note(ExternCall& call) const;
-  int changed_at = 0;  // the step that did it last
+  int changed_at = 0;  // the step that changed autocast last
 
  private:
   static void set(const char* function, PyObject* value);
@@ -45,13 +45,13 @@ class AutocastState {
   Ref<> enabled_, dtype_, cache_;  // outside
 };
 
-/// `now` is what the traced code runs under, `outside` what was set when the trace began. Where they differ nothing of
-/// the trace may run outside of it.
+/// The traced code runs under `now`; `outside` was set when the trace began. While they differ the trace can't end:
+/// code after an exit would run under `outside`.
 struct ModeLedger {
   Modes now, outside;
   int changed_at = 0;                              // the step that changed the grad or inference mode last
   AutocastState autocast;
-  std::vector<std::pair<Ref<>, V>> context_values; // what context variables were set to; null: as outside
+  std::vector<std::pair<Ref<>, V>> context_values; // values of context variables; null: as outside
   int context_changed_at = 0;
   int inference_read_at = -1;  // the first step that read an inference tensor outside of inference mode
 };

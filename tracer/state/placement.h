@@ -1,4 +1,4 @@
-/// The device of the graph and of what is being made.
+/// The device of the graph, and of the arrays that are being made.
 #pragma once
 
 #include <optional>
@@ -11,10 +11,10 @@ namespace fj {
 struct Placement {
   bool on_device() const { return graph.value_or(kHost) != kHost; }
 
-  std::optional<int> graph;                        // where its arrays are, once that is known
-  int made_on = kHost;                             // where what is being made will be (DeviceScope)
-  bool made_of_arrays = false;
-  int scopes = 0;
+  std::optional<int> graph;                        // where its arrays are; empty: no array has decided it yet
+  int made_on = kHost;                             // where new arrays are (DeviceScope)
+  bool made_of_arrays = false;                     // of arrays, not of numbers alone
+  int scopes = 0;                                  // DeviceScopes that are open
 };
 
 }  // namespace fj

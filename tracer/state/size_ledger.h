@@ -17,11 +17,11 @@ struct SizeLedger {
     int comparison;
     bool answer;
   };
-  std::vector<Asked> asked;                        // questions about sizes that depend on data which are followed
+  std::vector<Asked> asked;                        // those that are followed, as branches on data are
   std::unordered_map<SourceRef, SymbolId> lengths;
-  std::map<SymbolId, SourceRef> sources;           // of symbols that guards bind
+  std::map<SymbolId, SourceRef> sources;           // where a symbol that guards bind is read
   std::map<std::string, SymbolId> named;           // by the name of a Dim
-  std::map<ValueId, ValueId> positions;            // where a mask is true, by mask
+  std::map<ValueId, ValueId> positions;            // by mask: the positions where it is true
 };
 
 }  // namespace fj

@@ -10,7 +10,7 @@
 
 namespace fj {
 
-/// A batch that is open is ended or left by an exception before the one around it.
+/// An open batch is ended, or left by an exception, before the one around it.
 struct TransformLedger {
   struct Batch {
     std::vector<Batched> examples;
@@ -23,11 +23,12 @@ struct TransformLedger {
   };
   std::vector<Batch> batches;
   int depth = 0;                                   // of batches that are not ended
-  /// What means something to this trace alone, and what it is: marks of what is derived by, transformed functions. No
-  /// exit hands them back: a piece ends before they are made, and CPython makes real ones.
+  /// Values that mean something to this trace alone (marks of the values a derivative is taken by, transformed
+  /// functions), and how messages call them. No exit hands them back: a piece ends before they are made, and CPython
+  /// makes real ones.
   std::unordered_map<V, const char*> only_here;
   std::vector<Followed> followed;
-  std::unordered_map<std::uint32_t, DenseArray> evaluated;  // values a followed condition is made of, as in this call
+  std::unordered_map<std::uint32_t, DenseArray> evaluated;  // contents, in this call, of the values behind conditions
 };
 
 }  // namespace fj

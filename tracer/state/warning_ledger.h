@@ -19,17 +19,17 @@ struct WarningLedger {
   };
   struct Context {
     const InstanceValue* context;
-    std::size_t filters;                           // as many were there before
-    std::uint32_t conditions;
+    std::size_t filters;                           // how many were there when it was entered
+    std::uint32_t conditions;                      // Modes::float_conditions when it was entered
   };
   bool any() const { return !contexts.empty(); }
 
-  std::vector<Filter> filters;                     // the uppermost last
+  std::vector<Filter> filters;                     // the one asked first is the last
   std::vector<Context> contexts;
   std::vector<std::pair<const InstanceValue*, Filter>> plans;  // catch_warnings(action=...)
-  std::vector<V> values;                           // keeps their addresses
+  std::vector<V> values;                           // the contexts, kept so that no other Value gets their address
   int changes = 0;                                 // of the filters, since the outermost `with` was entered
-  int changed_at = 0;                              // the step
+  int changed_at = 0;                              // the step that entered, left or changed filters last
 };
 
 }  // namespace fj

@@ -1,4 +1,4 @@
-/// Fake arrays: wrapping real ones, and their memory.
+/// Fake arrays: wrapping real ones, making new ones and views, and reading and writing their memory.
 ///
 /// A FakeStorage is the memory of the array that owns it; its `contents` is a graph value in the owner's shape. An
 /// array that is a view has the steps from the owner to itself. Reading runs the steps forwards; writing computes the
@@ -31,12 +31,12 @@ namespace fj {
 
 static SymbolId size_symbol(TraceRun& t, const DynamicAxis& mark, std::int64_t size);
 static void ensure_input(TraceRun& t, FakeStorage& storage);
-/// Breaks the graph if an in-place operation that autograd records can't be one more value of it.
+/// Breaks the graph if it can't hold an in-place operation that autograd records.
 static void refuse_history(TraceRun& t, const ArrayValue& array, bool needed);
 static bool shows_again(TraceRun& t, const FakeStorage& storage);
-/// The value, or if some array has it as its contents another one that is equal.
+/// The value, or, if it is the contents of some array, another value that is equal.
 static ValueId apart(TraceRun& t, ValueId value);
-/// An array has got memory with these contents.
+/// Notes that an array has memory with these contents.
 static void note_memory(TraceRun& t, ValueId contents);
 
 namespace {
@@ -112,7 +112,7 @@ V wrap_array(TraceRun& t, PyObject* object, SourceRef source) {
     array->shape.push_back(symbol);
   }
   // Strides that follow from the sizes: those of a dense array in some order of its axes; without elements those of a
-  // row-major one. Of NumPy's without elements any do.
+  // row-major one. For a NumPy array without elements any strides do.
   const bool empty = std::find(info.shape.begin(), info.shape.end(), 0) != info.shape.end(),
              anything = empty && info.library == Library::Numpy;
   std::vector<int> order(rank);
@@ -271,14 +271,14 @@ bool TraceRun::requires_gradient(const ArrayValue& array) {
 ValueId apart(TraceRun& t, ValueId value) { return t.gradients->in_memory.count(value) ? same_again(t, value) : value; }
 
 ValueId stopped(TraceRun& t, ValueId value) {
-  const ValueId result = same_again(t, value);  // what was read before is not stopped with it
+  const ValueId result = same_again(t, value);  // a new value: earlier readers of the old one are not stopped
   t.graph().composites.push_back({CompositeRule::Stop, {}, result, {}, {}});
   return result;
 }
 
 namespace {
 
-/// What the view shows of `value`.
+/// The part of `value` that the view shows.
 ValueId show(Graph& graph, const ViewStep& view, ValueId value, const Location& where) {
   if (view.op != Op::extern_call) return graph.add(view.op, {value}, view.attrs, where);
   return graph.add_extern({value}, view.attrs, view.types, where)[std::size_t(view.result)];
@@ -296,7 +296,7 @@ ValueId array_contents(TraceRun& t, const ArrayValue& array) {
     if (storage.written_without_gradient)
       break_graph(BreakReason::Gradient, "it is read after it was written under no_grad()");
   }
-  // To torch it is a leaf that requires a gradient of its own.
+  // To torch such a view is a leaf that requires a gradient of its own.
   if (t.modes->now.records() && array.stops_gradient && !array.detached && array.library == Library::Torch)
     throw CannotRebuildValue{array.refused_since,
                              "a view made where nothing is recorded, of a tensor that requires a gradient"};
@@ -307,7 +307,7 @@ ValueId array_contents(TraceRun& t, const ArrayValue& array) {
   auto is_known = [&](const ArrayValue& known) {
     return known.contents.valid() && known.contents_version == storage.version;
   };
-  // A view of a view is computed from that one, as its gradient passes there.
+  // A view of a view is computed from the latter, as its gradient passes there.
   std::vector<const ArrayValue*> views{&array};
   while (const ArrayValue* viewed = viewed_now(*views.back())) {
     views.push_back(viewed);
@@ -337,7 +337,7 @@ const ArrayValue* viewed_now(const ArrayValue& view) {
 
 namespace {
 
-/// The contents before `step` once what it shows has become `after`.
+/// `before`, the contents that `step` takes a view of, once the view has become `after`.
 ValueId undo(Graph& graph, const ViewStep& step, ValueId before, ValueId after, const Location& where) {
   Attrs attrs;
   switch (step.op) {
@@ -360,7 +360,7 @@ ValueId undo(Graph& graph, const ViewStep& step, ValueId before, ValueId after, 
   }
 }
 
-/// The value is the tensor's contents, or a part of them.
+/// Whether the value is the tensor's contents, or a part of them.
 bool shows(const Graph& graph, ValueId value, ValueId contents) {
   while (value != contents) {
     const auto node = std::find_if(graph.nodes.begin(), graph.nodes.end(),
@@ -371,8 +371,8 @@ bool shows(const Graph& graph, ValueId value, ValueId contents) {
   return true;
 }
 
-/// Of the operation that is written into a part of the tensor, torch's derivative reads nothing of the tensor but what
-/// was there, of which it keeps a copy: sums, and products with something else.
+/// Whether torch's derivative of the operation, whose result is written into a part of the tensor, reads nothing of the
+/// tensor but its old contents, of which torch keeps a copy: sums, and products with another value.
 bool saves_nothing_written(const Graph& graph, const Node& node, ValueId contents) {
   switch (node.op) {
     case Op::add: case Op::sub: case Op::neg: return true;
@@ -387,7 +387,7 @@ bool saves_nothing_written(const Graph& graph, const Node& node, ValueId content
 }  // namespace
 
 /// Autograd notes the operation as the last one of the tensor's history: so does the graph, whose values are never
-/// written. Not where others see the tensor too, whose history then changes with it.
+/// written. The graph can't where other arrays see the tensor too: their history changes with it.
 void refuse_history(TraceRun& t, const ArrayValue& array, bool needed) {
   FakeStorage& storage = *array.storage;
   std::erase_if(storage.views, [](const std::weak_ptr<ArrayValue>& view) { return view.expired(); });
@@ -403,8 +403,8 @@ void refuse_history(TraceRun& t, const ArrayValue& array, bool needed) {
                      std::none_of(storage.views.begin(), storage.views.end(), seen);
   if (alone && array.refused_since < 0) return;
   if (needed) break_graph(BreakReason::Gradient, "an in-place operation on a tensor that requires a gradient");
-  // torch may refuse a write into a view of a tensor without gradient too: by how it was made, which a view that we
-  // make does not show.
+  // torch may refuse a write into a view of a tensor without gradient too, by the way the view was made: a view that we
+  // make does not show it.
   if (array.refused_since >= 0)
     throw CannotRebuildValue{array.refused_since, "a view that torch does not allow everything in"};
   break_graph(BreakReason::Gradient, "a value that requires a gradient is written into a tensor");
@@ -430,7 +430,7 @@ bool shows_again(TraceRun& t, const FakeStorage& storage) {
 
 void TraceRun::write(ArrayValue& array, ValueId value) {
   FakeStorage& storage = *array.storage;
-  place_graph(*this, storage.device);  // a program on a device has a copy of what is the host's
+  place_graph(*this, storage.device);  // a program on a device has only a copy of a host array
   if (!array.writeable || array.numpy_scalar) break_graph(BreakReason::ErrorWhileTracing, "the array is read-only");
   auto* base = static_cast<ArrayValue*>(storage.input_array);
   if (storage.inference && !modes->now.inference)
@@ -449,7 +449,7 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
       with_history = needed || requires_gradient(value);
       if (with_history) refuse_history(*this, array, needed);
     } else {
-      // Its history stays, but says nothing of what is in it now.
+      // The tensor's history stays, but says nothing of its new contents.
       if (needed && !base)
         break_graph(BreakReason::Gradient, "a write under no_grad() into a tensor that requires a gradient");
       if (needed) storage.written_without_gradient = true;
@@ -467,7 +467,7 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
       if (!graph().nodes[i].results.empty() && graph().nodes[i].results[0] == value) return &graph().nodes[i];
     return nullptr;
   };
-  // What this operation gave is in the tensor alone: its result was never one that somebody has.
+  // The result of this operation is in the tensor alone: no other array has it.
   const bool given_here = array.library == Library::Torch && made_here(value);
   if (given_here && with_history && !array.view.empty()) {
     const Node* made = made_here(value);
@@ -491,7 +491,7 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
     }
   }
   if (with_history) {
-    // What was there stays in the tensor's history though nothing of it is left: its gradient is zeros.
+    // The old contents stay in the tensor's history though nothing of them is left: their gradient is zeros.
     if (needed && !history(*this, {value})[storage.contents.index])
       value = graph().add(
           Op::where,
@@ -499,7 +499,7 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
           {}, where);
     gradients->written_with_history.emplace(int(nodes_before_instruction), step);
   }
-  // What torch saves of its result is the tensor. Anything else is copied into it.
+  // Where torch saves the result of the operation, it saves the tensor. Another value is copied into the tensor.
   if (given_here && array.view.empty())
     gradients->in_memory.erase(value);
   else if (with_history)
@@ -520,7 +520,7 @@ void TraceRun::write_itself(ArrayValue& array) {
 
 namespace {
 
-/// A tensor made in the trace whose memory no other array and no library has: what becomes of it nobody else sees.
+/// A tensor made in the trace whose memory no other array and no library has: nobody else sees a change of it.
 bool is_alone(TraceRun& t, const ArrayValue& array) {
   const FakeStorage& storage = *array.storage;
   const bool of_torch = array.library == Library::Torch && storage.library == Library::Torch && !storage.inference &&
@@ -569,8 +569,8 @@ bool TraceRun::turn(const V& tensor, const std::function<V()>& view) {
 }
 
 ValueId TraceRun::read(const ArrayValue& array) {
-  // Of these few of torch's functions have kernels, and which do changes from version to version: its own function
-  // answers.
+  // Few of torch's functions have kernels for these dtypes, and which do changes from version to version: torch's own
+  // function answers.
   if (array.library == Library::Torch && is_late_unsigned(array.dtype))
     break_graph(BreakReason::UnsupportedOperation, "a tensor of " + std::string(name(array.dtype)));
   if (array.storage->device != kHost && is_complex(array.dtype))
@@ -579,16 +579,16 @@ ValueId TraceRun::read(const ArrayValue& array) {
 }
 
 std::shared_ptr<ArrayValue> TraceRun::new_array(Library library, ValueId value, std::optional<Strides> strides) {
-  // What is computed under no_grad() or inference_mode() is a constant.
+  // A result under no_grad() or inference_mode() is a constant.
   if (library == Library::Torch && !modes->now.records() && requires_gradient(value)) value = stopped(*this, value);
-  // A copy that a gradient flows through is a value of its own: what is computed from it is not computed from the
-  // original alone.
+  // A copy that a gradient flows through is a value of its own: results of the copy are no results of the original
+  // alone.
   if (library == Library::Torch && requires_gradient(value)) value = apart(*this, value);
   note_memory(*this, value);
   const Type& type = graph().type(value);
   auto storage = std::make_shared<FakeStorage>();
   storage->device = library == Library::Torch ? placement->made_on : kHost;
-  // Of numbers of the host alone, or of arrays.
+  // An array made on the host of numbers alone leaves the device of the graph open.
   if (storage->device != kHost || placement->made_of_arrays) place_graph(*this, storage->device);
   if (library == Library::Torch && placement->scopes == 0 && placement->on_device())
     break_graph(BreakReason::UnsupportedObject, "what is made here in a piece on " + device_text(*placement->graph));

@@ -1,4 +1,5 @@
-/// Values from outside: wrapping real objects lazily, one Value per object, and the guards of looking at them.
+/// Values from outside: wrapping real objects lazily, and looking at Values (type, truth, length, identity, constant
+/// contents), which adds the guards that each look relies on.
 #include "tracer/values/outside_objects.h"
 
 #include <algorithm>
@@ -24,7 +25,7 @@
 
 namespace fj {
 
-/// The length of what is there, once it has changed a symbol.
+/// The length of the object at `source`: guarded, or a symbol once it has changed between calls.
 static SymDim bound_length(TraceRun& t, SourceRef source, Py_ssize_t size);
 static bool object_truth(TraceRun& t, const V& value);
 static ValueId number_input(TraceRun& t, ObjectValue& held, DType dtype);
@@ -96,10 +97,10 @@ void add_guard(TraceRun& t, Guard guard) {
 
 namespace {
 
-/// Containers longer than this stay unopened objects: guarding each item would cost more than the graph saves.
+/// Tuples longer than this stay plain objects: guarding each item would cost more than the graph saves.
 constexpr Py_ssize_t kLongContainer = 2000;
 
-/// Immutable objects whose Value carries no state: two places may hold two Values of them.
+/// Objects whose Value carries no state: two places may hold two Values of one.
 bool is_stateless(PyObject* object) {
   return is_plain(object) || PyFunction_Check(object) || PyType_Check(object) || PyCFunction_Check(object) ||
          PyModule_Check(object) || PyMethod_Check(object);
@@ -208,7 +209,7 @@ V TraceRun::wrap(PyObject* object, SourceRef source) {
     cell->real = Ref<>::borrow(object);
     value = cell;
   } else if (PySlice_Check(object)) {
-    // Immutable, and its parts can't be reached by a source: known by identity.
+    // A slice is immutable, and no source reaches its parts: known by identity.
     auto* real = reinterpret_cast<PySliceObject*>(object);
     if (constant || (is_plain(real->start) && is_plain(real->stop) && is_plain(real->step))) {
       auto slice = std::make_shared<SliceValue>();
@@ -274,7 +275,7 @@ ValueId TraceRun::float_input(const V& value, bool always) {
   PyObject* object = held->object.get();
   if (!PyFloat_CheckExact(object) && !(PyFloat_Check(object) && numpy_scalar_dtype(object))) return {};
   if (!always && !is_made_anew(held->source) && !has_name(request.generalise.sources, held->source->text())) return {};
-  if (!numpy_module()) return {};  // what is computed of it leaves the program in one of NumPy's arrays
+  if (!numpy_module()) return {};  // its results leave the program in NumPy's arrays
   return number_input(*this, *held, DType::F64);
 }
 
@@ -471,7 +472,7 @@ PyTypeObject* TraceRun::type_of(const V& value) {
     case ValueKind::Instance: return as<InstanceValue>(value)->type.get();
     case ValueKind::Partial: return as<PartialValue>(value)->type.get();
     case ValueKind::Iterator:
-      if (as<IteratorValue>(value)->frame) return &PyGen_Type;  // of what else there is no record
+      if (as<IteratorValue>(value)->frame) return &PyGen_Type;  // the type of others is not recorded
       [[fallthrough]];
     default:
       break_graph(BreakReason::UnsupportedObject, "the type of " + describe(value));
@@ -524,7 +525,7 @@ bool TraceRun::truth(const V& value) {
     case ValueKind::Dict: {
       auto& dict = *as<DictValue>(value);
       if (!dict.opened) {
-        // Its keys may never be asked for: torch keeps hooks in such dicts.
+        // The dict's keys may never be asked for: torch keeps hooks in such dicts.
         add_guard(*this, GuardKind::Length, dict.source, nullptr, PyDict_GET_SIZE(dict.real.get()));
         return PyDict_GET_SIZE(dict.real.get()) != 0;
       }
@@ -594,8 +595,8 @@ bool same_object(TraceRun& t, const V& a, const V& b) {
     return false;
   }
   if (a->kind != b->kind) {
-    // Most kinds of Values are types, and wrapping guarded which one it is; what is made in the trace only is nothing
-    // from outside.
+    // Most kinds of Values are types, which wrapping has guarded; a Value of a kind that is only made in the trace is
+    // no object from outside.
     auto is_made = [](const V& value) {
       switch (value->kind) {
         case ValueKind::Range:
@@ -659,7 +660,7 @@ bool same_object(TraceRun& t, const V& a, const V& b) {
       break_graph(BreakReason::UnsupportedObject, "identity of equal " + std::string(Py_TYPE(x)->tp_name) + "s");
     return false;
   }
-  // What is known by now needs no guard, nor do two constants.
+  // An object that is known by now needs no guard, nor do two constants.
   auto is_known = [](const ObjectValue& value) {
     return !value.source || value.guarded_value || value.source->kind == SourceKind::Constant;
   };
@@ -683,7 +684,7 @@ V TraceRun::constant(Ref<> object) { return wrap_constant(*this, keep(std::move(
 
 std::optional<std::int64_t> TraceRun::constant_int(const V& value) {
   if (auto* symbolic = as<SymIntValue>(value)) {
-    // Asked for exactly this number: the trace is good for it only.
+    // The caller needs exactly this number: from here on the trace is good for it only.
     if (graph().is_late(symbolic->expression))
       break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` asks for a size that depends on data");
     const std::int64_t now = hint(*this, symbolic->expression);

@@ -1,7 +1,7 @@
 /// torch's side of the registry: the table of callables, operators, attributes, and what may run as an extern node.
 ///
-/// Rows are in torch.def; what they mean is in torch_pointwise, torch_reductions, torch_shape, torch_creation, torch_nn
-/// and mixed. Here is the dispatch of syntax (`x + y`, `x[i]`, `x.T`) to those rows as Tensor's methods do it.
+/// Rows are in torch.def; their handlers are in the other files of this folder and in ../mixed.cpp. Here is the
+/// dispatch of syntax (`x + y`, `x[i]`, `x.T`) to those rows as Tensor's methods do it.
 #include "tracer/frontends/torch/torch.h"
 
 #include <opcode.h>
