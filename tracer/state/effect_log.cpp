@@ -8,7 +8,6 @@
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter/trace_run.h"
-#include "tracer/state/effect_log.h"
 
 namespace fj {
 

@@ -73,5 +73,4 @@ std::optional<V> written_global(TraceRun& t, PyObject* globals, PyObject* name);
 std::optional<V> written_attribute(TraceRun& t, const V& owner, PyObject* name);
 PyObject* interned(TraceRun& t, PyObject* name);
 
-
 }  // namespace fj
