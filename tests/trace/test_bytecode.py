@@ -10,6 +10,7 @@ PYTEST_DONT_REWRITE: the `assert` in a program is Python's own.
 import asyncio
 import dis
 import math
+import sys
 import types
 
 import numpy as np
@@ -365,7 +366,6 @@ WHOLE = [
     ("RETURN_GENERATOR YIELD_VALUE SEND GET_YIELD_FROM_ITER END_SEND JUMP_BACKWARD_NO_INTERRUPT CALL_INTRINSIC_1 RETURN_CONST", generator),
     ("MATCH_CLASS", of_a_pair), ("MATCH_SEQUENCE GET_LEN", of_a_sequence), ("MATCH_MAPPING MATCH_KEYS", of_a_mapping),
     ("IMPORT_NAME IMPORT_FROM", imports), ("LOAD_SUPER_ATTR", super_call), ("EXTENDED_ARG", long_jumps),
-    ("LOAD_BUILD_CLASS LOAD_NAME STORE_NAME DELETE_NAME SETUP_ANNOTATIONS", class_statement),
     ("LOAD_FAST_AND_CLEAR", unbound_comprehension_variable), ("LOAD_FAST_CHECK", unbound_local), ("NOP CACHE", straight),
 ]
 BREAK = [
@@ -377,6 +377,9 @@ PYTHON = [
     ("GET_AWAITABLE GET_AITER GET_ANEXT END_ASYNC_FOR BEFORE_ASYNC_WITH ASYNC_GEN_WRAP CLEANUP_THROW", coroutine),
     ("CLEANUP_THROW", thrown_into_a_delegating_generator),
 ]
+# Later bodies look into their namespace before a cell, which is not traced.
+(WHOLE if sys.version_info < (3, 12) else BREAK).append(
+    ("LOAD_BUILD_CLASS LOAD_NAME STORE_NAME DELETE_NAME SETUP_ANNOTATIONS", class_statement))
 if GENERIC is not None:
     PYTHON.append(("CALL_INTRINSIC_2", generic_function))
 #: In module bodies only, made by the interpreter itself, or not in what the compiler writes.
