@@ -480,7 +480,8 @@ def test_construct(program):
 
 
 @pytest.mark.parametrize("look", [
-    lambda made: made.__annotations__, lambda made: made().__annotations__, lambda made: made.__dict__["__annotations__"],
+    lambda made: made.__annotations__, lambda made: made().__annotations__,
+    lambda made: made.__dict__["__annotations__"],
     lambda made: vars(made)["__annotations__"], lambda made: getattr(made, "__annotations__"),
     lambda made: made.__mro__[0].__annotations__, lambda made: type("Derived", (made,), {})().__annotations__,
     lambda made: typing.get_type_hints(made),
@@ -498,3 +499,16 @@ def test_annotations_of_a_class_made_inside_are_new_ones_at_each_call(look):
     kept = [f(np.ones(3)) for _ in range(3)]
     assert [annotations for _, annotations in kept] == [{"by": float, "n": 1}] * 3
     assert len({id(annotations) for _, annotations in kept}) == 3
+
+
+def test_annotations_that_a_class_has_not_are_made_at_each_call():
+    @framejit.compile
+    def f(x):
+        class Plain:
+            by = 3.0
+
+        Plain.__annotations__["n"] = len(Plain.__annotations__)
+        return x * Plain.by, Plain.__annotations__
+
+    kept = [f(np.ones(3))[1] for _ in range(3)]
+    assert kept == [{"n": 0}] * 3 and len({id(annotations) for annotations in kept}) == 3

@@ -48,11 +48,7 @@ PyObject* attribute_name(TraceRun& t, const V& value) {
 
 /// Null also if Python code on the way raises AttributeError.
 V attribute_or_null(TraceRun& t, const V& owner, PyObject* name) {
-  ++t.exceptions->catching;
-  struct Restore {
-    int& catching;
-    ~Restore() { --catching; }
-  } restore{t.exceptions->catching};
+  const Catching catching(t);
   try {
     return find_attribute(t, owner, name);
   } catch (const RaisedInTrace& raised) {

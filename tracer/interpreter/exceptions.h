@@ -26,14 +26,21 @@ bool set_exception_attribute(TraceRun& t, const V& owner, const std::string& nam
 V exception_info(TraceRun& t);  // of sys.exc_info()
 bool is_stop(TraceRun& t, const V& exception, PyObject* other);
 
+/// While a builtin runs that catches exceptions of the code it calls.
+class Catching {
+ public:
+  explicit Catching(TraceRun& t) : count_(t.exceptions->catching) { ++count_; }
+  ~Catching() { --count_; }
+  Catching(const Catching&) = delete;
+
+ private:
+  int& count_;
+};
+
 /// What `call` returns, or null if it raises StopIteration (then `stopped_with` is its value) or `other`.
 template <class Call>
 V catch_stop_iteration(TraceRun& t, Call call, PyObject* other = nullptr) {
-  ++t.exceptions->catching;
-  struct Restore {
-    int& catching;
-    ~Restore() { --catching; }
-  } restore{t.exceptions->catching};
+  const Catching catching(t);
   try {
     return call();
   } catch (const RaisedInTrace& raised) {

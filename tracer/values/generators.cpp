@@ -17,12 +17,6 @@ static V resume_generator(TraceRun& t, IteratorValue& generator, const V& sent, 
 
 namespace {
 
-struct Count {
-  int& value;
-  explicit Count(int& counter) : value(counter) { ++value; }
-  ~Count() { --value; }
-};
-
 struct Running {
   bool& running;
   explicit Running(bool& flag) : running(flag) { running = true; }
@@ -166,7 +160,7 @@ V iterator_method(TraceRun& t, const V& owner, const std::string& name, std::vec
     Frame& frame = *iterator.frame;
     if (frame.pc == 0) frame.finished = true;
     if (frame.finished) return t.none();
-    Count catcher(t.exceptions->catching);
+    const Catching catching(t);
     try {
       if (resume_generator(t, iterator, t.none(),
                            make_exception(t, reinterpret_cast<PyTypeObject*>(PyExc_GeneratorExit), {}, {})))

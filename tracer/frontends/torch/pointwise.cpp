@@ -265,11 +265,8 @@ V torch_frac(Tracer& tracer, const Arguments& arguments) {
 /// torch multiplies by a Python number, which decides nothing about the dtype but that integers become floats, and lays
 /// the result out like the tensor.
 V scaled(Tracer& tracer, const char* name, const Arguments& arguments, double factor) {
-  Parameters p(tracer, name, arguments, "input, *, out");
-  p.unsupported("out");
-  const V tensor = p.required("input");
   const TorchOperands x = one(tracer, name, arguments);
-  V product = tracer.binary(NB_MULTIPLY, tensor, tracer.real(factor));
+  V product = tracer.binary(NB_MULTIPLY, x[0].array, tracer.real(factor));
   return torch_like(tracer, x[0].array, tracer.read(*as<ArrayValue>(product)));
 }
 

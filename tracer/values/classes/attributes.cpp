@@ -358,7 +358,11 @@ V object_attribute(TraceRun& t, const V& owner, ObjectValue& value, PyObject* na
       if (members) return wrap_constant(t, t.keep(members).get());
       PyErr_Clear();
     }
-    if (is_annotations(name)) refuse_made_annotations(t, reinterpret_cast<PyTypeObject*>(object));
+    if (is_annotations(name)) {
+      refuse_made_annotations(t, reinterpret_cast<PyTypeObject*>(object));
+      // CPython makes the dict of a class that has none when it is asked for.
+      if (made_class_at(t, object)) break_graph(BreakReason::UnsupportedBytecode, "the annotations of a class that is made here");
+    }
     return type_attribute(t, owner, reinterpret_cast<PyTypeObject*>(object), name);
   }
   PyTypeObject* type = t.type_of(owner);
@@ -514,14 +518,9 @@ V class_attribute_rules(TraceRun& t, const V& owner, PyObject* name) {
     return t.call(wrap_constant(t, getattribute), {owner, wrap_constant(t, name)}, {});
   };
   if (!getattr) return first();
-  ++t.exceptions->catching;
-  struct Restore {
-    int& catching;
-    ~Restore() { --catching; }
-  };
   V found;
   {
-    Restore restore{t.exceptions->catching};
+    const Catching catching(t);
     try {
       found = first();
     } catch (const RaisedInTrace& raised) {

@@ -1,9 +1,9 @@
 /// Classes made in the trace: the class statement and type(name, bases, namespace).
 ///
 /// The body runs symbolically. The class itself is made for real while tracing, so that lookups in it are CPython's
-/// own, with functions that stand for the functions of the trace (`identity->functions`): whoever finds one gets the Value
-/// it stands for. It never leaves the trace: where it, or an instance of it, would be live at an exit, the trace ends
-/// before the statement.
+/// own, with functions that stand for the functions of the trace (`identity->functions`): whoever finds one gets the
+/// Value it stands for. It never leaves the trace: where it, or an instance of it, would be live at an exit, the trace
+/// ends before the statement.
 #include "tracer/values/classes/class_statement.h"
 
 #include "runtime/base/error.h"
