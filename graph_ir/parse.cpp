@@ -9,13 +9,14 @@
 
 #include "graph_ir/ops.h"
 #include "graph_ir/print.h"
+#include "graph_ir/scanner.h"
 
 namespace fj {
 namespace {
 
-class Parser {
+class Parser : Scanner {
  public:
-  Parser(std::string_view text, std::vector<int>& node_lines) : text_(text), node_lines_(node_lines) {}
+  Parser(std::string_view text, std::vector<int>& node_lines) : Scanner(text), node_lines_(node_lines) {}
 
   Graph parse() {
     keyword("graph");
@@ -58,98 +59,6 @@ class Parser {
   }
 
  private:
-  // ---- characters
-
-  [[noreturn]] void fail(const std::string& message) const { throw ParseError(line_, message); }
-
-  std::string found() const {
-    if (position_ >= text_.size()) return "the end of the text";
-    std::size_t end = text_.find_first_of(" \n", position_);
-    return "`" +
-           std::string(text_.substr(position_,
-                                    std::min(end == std::string_view::npos ? 20 : end - position_, std::size_t(20)))) +
-           "`";
-  }
-
-  char peek() const { return position_ < text_.size() ? text_[position_] : '\0'; }
-
-  void skip_space() {
-    while (position_ < text_.size()) {
-      const char c = text_[position_];
-      if (c == '\n')
-        ++line_;
-      else if (c == ';')
-        while (position_ + 1 < text_.size() && text_[position_ + 1] != '\n') ++position_;
-      else if (!std::isspace(static_cast<unsigned char>(c)))
-        return;
-      ++position_;
-    }
-  }
-
-  bool accept(std::string_view token) {
-    skip_space();
-    if (text_.substr(position_, token.size()) != token) return false;
-    position_ += token.size();
-    return true;
-  }
-
-  void expect(std::string_view token) {
-    if (!accept(token)) fail("expected `" + std::string(token) + "`, found " + found());
-  }
-
-  static bool is_word_character(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
-
-  bool accept_keyword(std::string_view keyword) {
-    skip_space();
-    if (text_.substr(position_, keyword.size()) != keyword) return false;
-    const std::size_t end = position_ + keyword.size();
-    if (end < text_.size() && is_word_character(text_[end])) return false;
-    position_ = end;
-    return true;
-  }
-
-  void keyword(std::string_view keyword) {
-    if (!accept_keyword(keyword)) fail("expected `" + std::string(keyword) + "`, found " + found());
-  }
-
-  std::string word(std::string_view also_allowed = "") {
-    skip_space();
-    const std::size_t start = position_;
-    while (is_word_character(peek()) || (peek() && also_allowed.find(peek()) != std::string_view::npos)) ++position_;
-    if (start == position_) fail("expected a name, found " + found());
-    return std::string(text_.substr(start, position_ - start));
-  }
-
-  // ---- numbers and sizes
-
-  std::int64_t integer() {
-    skip_space();
-    std::int64_t value;
-    const auto [end, error] = std::from_chars(text_.data() + position_, text_.data() + text_.size(), value);
-    if (error != std::errc()) fail("expected an integer, found " + found());
-    position_ = std::size_t(end - text_.data());
-    return value;
-  }
-
-  std::string number_text() {
-    skip_space();
-    const std::size_t start = position_;
-    if (peek() == '-') ++position_;
-    while (is_word_character(peek()) || peek() == '.' ||
-           ((peek() == '-' || peek() == '+') && text_[position_ - 1] == 'e'))
-      ++position_;
-    if (start == position_) fail("expected a number, found " + found());
-    return std::string(text_.substr(start, position_ - start));
-  }
-
-  double floating() {
-    const std::string digits = number_text();
-    char* end;
-    const double value = std::strtod(digits.c_str(), &end);
-    if (*end) fail("expected a number, found `" + digits + "`");
-    return value;
-  }
-
   SymDim size() {
     SymDim sum = accept("-") ? SymDim(0) - product_of_sizes() : product_of_sizes();
     while (true) {
@@ -201,12 +110,6 @@ class Parser {
 
   Dims sizes() {
     return list([&] { return size(); });
-  }
-
-  DType dtype() {
-    const std::string name = word();
-    if (auto found = dtype_from_name(name)) return *found;
-    fail("no dtype is called `" + name + "`");
   }
 
   Type type() {
@@ -273,37 +176,6 @@ class Parser {
     const auto found = values_.find(name);
     if (found == values_.end()) fail("no value is called %" + name);
     return found->second;
-  }
-
-  Scalar scalar(DType dtype) {
-    switch (category(dtype)) {
-      case DTypeCategory::Bool: return boolean();
-      case DTypeCategory::Signed: return integer();
-      case DTypeCategory::Float: return floating();
-      case DTypeCategory::Unsigned: {
-        const std::string digits = number_text();
-        std::uint64_t result;
-        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), result);
-        if (error != std::errc() || end != digits.data() + digits.size())
-          fail("expected an unsigned integer, found `" + digits + "`");
-        return result;
-      }
-      case DTypeCategory::Complex: {
-        expect("(");
-        const double real = floating();
-        expect(",");
-        const double imaginary = floating();
-        expect(")");
-        return std::pair(real, imaginary);
-      }
-    }
-    __builtin_unreachable();
-  }
-
-  bool boolean() {
-    if (accept_keyword("true")) return true;
-    if (accept_keyword("false")) return false;
-    fail("expected `true` or `false`, found " + found());
   }
 
   std::string quoted() {
@@ -445,10 +317,7 @@ class Parser {
     graph_.outputs.push_back({result, strides()});
   }
 
-  std::string_view text_;
   std::vector<int>& node_lines_;
-  std::size_t position_ = 0;
-  int line_ = 1;
   Graph graph_;
   std::map<std::string, ValueId> values_;
 };

@@ -1,0 +1,211 @@
+#include "codegen/llvm/region.h"
+
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/MDBuilder.h>
+#include <llvm/IR/Module.h>
+#include <llvm/IR/Verifier.h>
+
+#include "codegen/llvm/jit.h"
+#include "codegen/llvm/kernel_compiler.h"
+#include "codegen/llvm/operations.h"
+#include "graph_ir/ops.h"
+#include "runtime/base/error.h"
+
+namespace fj {
+namespace {
+
+using region::Instruction;
+using region::Leave;
+using region::Region;
+using region::Terminator;
+using llvm::BasicBlock;
+using llvm::Value;
+
+class RegionEmitter {
+ public:
+  RegionEmitter(const Region& region, const Machine& machine, llvm::Module& module)
+      : region_(region), module_(module), b(module.getContext()), ops_(b, machine), values_(region.types.size()) {}
+
+  void run() {
+    auto* pointer = b.getPtrTy();
+    auto* type = llvm::FunctionType::get(b.getInt32Ty(), {pointer, pointer, pointer, pointer}, false);
+    function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, kKernelSymbol, module_);
+    function_->addFnAttr(llvm::Attribute::NoUnwind);
+    auto* entry = block("entry");
+    for (std::size_t i = 0; i < region_.blocks.size(); ++i) blocks_.push_back(block("block"));
+    b.SetInsertPoint(entry);
+    for (std::size_t i = 0; i < region_.inputs.size(); ++i)
+      values_[region_.inputs[i].index] = load_cell(function_->getArg(0), i, region_.type(region_.inputs[i]));
+    for (std::size_t i = 0; i < region_.memories.size(); ++i)
+      memories_.push_back(b.CreateLoad(pointer, b.CreateConstGEP1_64(pointer, function_->getArg(1), i)));
+    b.CreateBr(blocks_[0]);
+    for (std::size_t i = 0; i < region_.blocks.size(); ++i) {
+      b.SetInsertPoint(blocks_[i]);
+      for (ValueId parameter : region_.blocks[i].parameters)
+        values_[parameter.index] = b.CreatePHI(ops_.element(region_.type(parameter)), 2);
+    }
+    // In any order: a definition dominates its uses, but a block may stand before the one that dominates it.
+    for (std::size_t i : order()) emit(i);
+    for (BasicBlock* made : blocks_)
+      if (!made->getTerminator()) new llvm::UnreachableInst(module_.getContext(), made);
+  }
+
+ private:
+  BasicBlock* block(const char* name) { return BasicBlock::Create(module_.getContext(), name, function_); }
+
+  /// Of the blocks that are reached, each behind those that dominate it.
+  std::vector<std::size_t> order() const {
+    std::vector<std::size_t> result;
+    std::vector<char> seen(region_.blocks.size());
+    auto visit = [&](auto&& self, std::size_t at) -> void {
+      if (std::exchange(seen[at], 1)) return;
+      const Terminator& end = region_.blocks[at].end;
+      for (const region::Target* target : {&end.no, &end.yes})
+        if (target->block >= 0) self(self, std::size_t(target->block));
+      result.push_back(at);
+    };
+    visit(visit, 0);
+    std::reverse(result.begin(), result.end());
+    return result;
+  }
+
+  Value* load_cell(Value* cells, std::size_t index, DType dtype) {
+    Value* place = b.CreateConstGEP1_64(b.getInt64Ty(), cells, index);
+    return ops_.from_memory(dtype, b.CreateLoad(ops_.memory_element(dtype), place));
+  }
+
+  Value* value(ValueId id) const {
+    FJ_CHECK(values_[id.index] != nullptr, "a value before its definition");
+    return values_[id.index];
+  }
+
+  Value* element(const Instruction& instruction) {
+    const DType dtype = region_.memories[std::size_t(instruction.memory)].dtype;
+    return b.CreateGEP(ops_.memory_element(dtype), memories_[std::size_t(instruction.memory)],
+                       value(instruction.operands[0]));
+  }
+
+  void leave(const Leave& leave) {
+    for (std::size_t i = 0; i < leave.values.size(); ++i) {
+      const DType dtype = region_.type(leave.values[i]);
+      b.CreateStore(ops_.to_memory(dtype, value(leave.values[i])),
+                    b.CreateConstGEP1_64(b.getInt64Ty(), function_->getArg(2), i));
+    }
+    b.CreateRet(b.getInt32(std::uint32_t(leave.exit)));
+  }
+
+  void leave_if(Value* condition, const Leave& where) {
+    BasicBlock *out = block("leave"), *on = block("on");
+    llvm::MDBuilder weights(module_.getContext());
+    b.CreateCondBr(condition, out, on, weights.createBranchWeights(1, 1 << 20));
+    b.SetInsertPoint(out);
+    leave(where);
+    b.SetInsertPoint(on);
+  }
+
+  Value* emit(const Instruction& instruction) {
+    switch (instruction.code) {
+      case region::Code::Constant: return ops_.constant(region_.type(instruction.result), instruction.constant).real;
+      case region::Code::Pointwise: {
+        std::vector<Val> arguments;
+        for (ValueId operand : instruction.operands) arguments.push_back({value(operand)});
+        const DType operand = region_.type(instruction.operands.back()), result = region_.type(instruction.result);
+        if (instruction.op == Op::cast) return ops_.cast(operand, result, arguments[0]).real;
+        return ops_.apply(instruction.op, result, operand, arguments).real;
+      }
+      case region::Code::CheckedAdd: case region::Code::CheckedSub: case region::Code::CheckedMul: {
+        const auto id = instruction.code == region::Code::CheckedAdd   ? llvm::Intrinsic::sadd_with_overflow
+                        : instruction.code == region::Code::CheckedSub ? llvm::Intrinsic::ssub_with_overflow
+                                                               : llvm::Intrinsic::smul_with_overflow;
+        Value* both = b.CreateBinaryIntrinsic(id, value(instruction.operands[0]), value(instruction.operands[1]));
+        leave_if(b.CreateExtractValue(both, 1), instruction.leave);
+        return b.CreateExtractValue(both, 0);
+      }
+      case region::Code::Load: {
+        const DType dtype = region_.type(instruction.result);
+        return ops_.from_memory(dtype, b.CreateLoad(ops_.memory_element(dtype), element(instruction)));
+      }
+      case region::Code::Store: {
+        const ValueId stored = instruction.operands[1];
+        b.CreateStore(ops_.to_memory(region_.type(stored), value(stored)), element(instruction));
+        return nullptr;
+      }
+      case region::Code::LeaveIf: leave_if(value(instruction.operands[0]), instruction.leave); return nullptr;
+      case region::Code::LeaveIfAsked: {
+        Value* asked = b.CreateLoad(b.getInt32Ty(), function_->getArg(3), /*isVolatile=*/true);
+        leave_if(b.CreateICmpNE(asked, b.getInt32(0)), instruction.leave);
+        return nullptr;
+      }
+    }
+    return nullptr;
+  }
+
+  void pass(const region::Target& target) {
+    for (std::size_t i = 0; i < target.arguments.size(); ++i) {
+      const ValueId parameter = region_.blocks[std::size_t(target.block)].parameters[i];
+      llvm::cast<llvm::PHINode>(values_[parameter.index])->addIncoming(value(target.arguments[i]), b.GetInsertBlock());
+    }
+  }
+
+  void emit(std::size_t index) {
+    const region::Block& source = region_.blocks[index];
+    b.SetInsertPoint(blocks_[index]);
+    for (const Instruction& instruction : source.body) {
+      Value* made = emit(instruction);
+      if (instruction.result.valid()) values_[instruction.result.index] = made;
+    }
+    const Terminator& end = source.end;
+    if (end.kind == Terminator::Kind::Exit) return leave(end.leave);
+    if (end.kind == Terminator::Kind::Jump) {
+      pass(end.yes);
+      b.CreateBr(blocks_[std::size_t(end.yes.block)]);
+      return;
+    }
+    // A block of its own for each way: both may lead to one block with other arguments.
+    BasicBlock *yes = block("yes"), *no = block("no");
+    b.CreateCondBr(value(end.condition), yes, no);
+    b.SetInsertPoint(yes);
+    pass(end.yes);
+    b.CreateBr(blocks_[std::size_t(end.yes.block)]);
+    b.SetInsertPoint(no);
+    pass(end.no);
+    b.CreateBr(blocks_[std::size_t(end.no.block)]);
+  }
+
+  const Region& region_;
+  llvm::Module& module_;
+  llvm::IRBuilder<> b;
+  Operations ops_;
+  llvm::Function* function_ = nullptr;
+  std::vector<BasicBlock*> blocks_;
+  std::vector<Value*> values_, memories_;
+};
+
+struct Emitted {
+  llvm::LLVMContext context;
+  std::unique_ptr<llvm::Module> module;
+};
+
+void emit(const Region& region, const Target& target, Emitted& emitted) {
+  emitted.module = make_module(emitted.context, target);
+  RegionEmitter(region, target.machine, *emitted.module).run();
+}
+
+}  // namespace
+
+std::unique_ptr<CompiledRegion> compile_region(const Region& region, const Target& target, Tier tier) {
+  Emitted emitted;
+  emit(region, target, emitted);
+  auto compiled = std::make_unique<CompiledRegion>();
+  compiled->code_ = link(generate(*emitted.module, target, tier), kKernelSymbol);
+  compiled->function_ = reinterpret_cast<CompiledRegion::Function>(compiled->code_->address());
+  return compiled;
+}
+
+std::string region_listing(const Region& region, const Target& target) {
+  Emitted emitted;
+  emit(region, target, emitted);
+  return listing(*emitted.module, target);
+}
+
+}  // namespace fj

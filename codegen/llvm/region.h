@@ -1,0 +1,41 @@
+/// Machine code of regions (graph_ir/region/region.h): a function with a basic block for each block, scalars in
+/// registers, loads and stores in the order of the text.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "codegen/llvm/machine.h"
+#include "graph_ir/region/region.h"
+#include "runtime/kernel_code.h"
+
+namespace fj {
+
+class Code;
+
+class CompiledRegion {
+ public:
+  /// A scalar as the low bytes of a cell, in its form in memory.
+  using Cell = std::uint64_t;
+
+  /// `memories`: where each begins; the code checks no index. `left` has room for the values of every exit. Returns the
+  /// exit's number. `asked`: not 0 as soon as the region is to be left (leave_if_asked). Needs no lock.
+  int run(const Cell* inputs, void* const* memories, Cell* left, const volatile int* asked) const {
+    return function_(inputs, memories, left, asked);
+  }
+
+ private:
+  friend std::unique_ptr<CompiledRegion> compile_region(const region::Region&, const Target&, Tier);
+  using Function = int (*)(const Cell*, void* const*, Cell*, const volatile int*);
+  std::shared_ptr<const Code> code_;
+  Function function_ = nullptr;
+};
+
+/// The region is verified. Both tiers compute the same bits.
+std::unique_ptr<CompiledRegion> compile_region(const region::Region& region, const Target& target, Tier tier);
+/// Optimised LLVM IR and assembly, to read.
+std::string region_listing(const region::Region& region, const Target& target);
+
+}  // namespace fj

@@ -1,0 +1,109 @@
+// Regions run by the reference evaluator of operations.
+#include <algorithm>
+
+#include "graph_ir/region/region.h"
+#include "runtime/base/error.h"
+
+namespace fj::region {
+namespace {
+
+class Evaluator {
+ public:
+  Evaluator(const Region& region, std::vector<DenseArray>& memories)
+      : region_(region), memories_(memories), values_(region.types.size()) {}
+
+  Left run(const std::vector<Scalar>& inputs, std::int64_t most) {
+    FJ_CHECK(inputs.size() == region_.inputs.size() && memories_.size() == region_.memories.size(),
+             "what the region takes");
+    for (std::size_t i = 0; i < inputs.size(); ++i) set(region_.inputs[i], inputs[i]);
+    for (int at = 0;;) {
+      const Block& block = region_.blocks[std::size_t(at)];
+      for (const Instruction& instruction : block.body) {
+        FJ_CHECK(--most >= 0, "a region that does not end");
+        if (execute(instruction)) return left(instruction.leave);
+      }
+      FJ_CHECK(--most >= 0, "a region that does not end");
+      if (block.end.kind == Terminator::Kind::Exit) return left(block.end.leave);
+      const bool yes = block.end.kind == Terminator::Kind::Jump || std::get<bool>(scalar(block.end.condition));
+      const Target& target = yes ? block.end.yes : block.end.no;
+      std::vector<DenseArray> arguments;
+      for (ValueId argument : target.arguments) arguments.push_back(values_[argument.index]);
+      at = target.block;
+      for (std::size_t i = 0; i < arguments.size(); ++i)
+        values_[region_.blocks[std::size_t(at)].parameters[i].index] = std::move(arguments[i]);
+    }
+  }
+
+ private:
+  Scalar scalar(ValueId value) const { return values_[value.index].scalar(0); }
+  std::int64_t integer(ValueId value) const { return std::get<std::int64_t>(scalar(value)); }
+  void set(ValueId value, const Scalar& to) { values_[value.index] = scalar_array(region_.type(value), to); }
+
+  Left left(const Leave& leave) const {
+    Left result{leave.exit, {}};
+    for (ValueId value : leave.values) result.values.push_back(scalar(value));
+    return result;
+  }
+
+  std::byte* element(const Instruction& instruction) {
+    DenseArray& memory = memories_[std::size_t(instruction.memory)];
+    const std::int64_t index = integer(instruction.operands[0]);
+    FJ_CHECK(index >= 0 && index < memory.element_count(), "an index outside of its memory");
+    return memory.element(index);
+  }
+
+  /// True: the region is left here.
+  bool execute(const Instruction& instruction) {
+    switch (instruction.code) {
+      case Code::Constant: set(instruction.result, instruction.constant); return false;
+      case Code::Pointwise: {
+        std::vector<const DenseArray*> operands;
+        for (ValueId operand : instruction.operands) operands.push_back(&values_[operand.index]);
+        Node node{instruction.op, instruction.operands, {}, {instruction.result}, {}};
+        if (instruction.op == Op::cast) node.attrs.set("to", region_.type(instruction.result));
+        DenseArray result(region_.type(instruction.result), {});
+        detail::evaluate_pointwise(node, operands, result);
+        values_[instruction.result.index] = std::move(result);
+        return false;
+      }
+      case Code::CheckedAdd: case Code::CheckedSub: case Code::CheckedMul: {
+        const std::int64_t a = integer(instruction.operands[0]), b = integer(instruction.operands[1]);
+        std::int64_t result = 0;
+        const bool overflows = instruction.code == Code::CheckedAdd   ? __builtin_add_overflow(a, b, &result)
+                               : instruction.code == Code::CheckedSub ? __builtin_sub_overflow(a, b, &result)
+                                                                      : __builtin_mul_overflow(a, b, &result);
+        if (overflows) return true;
+        set(instruction.result, result);
+        return false;
+      }
+      case Code::Load: {
+        DenseArray loaded(region_.type(instruction.result), {});
+        const std::byte* from = element(instruction);
+        std::copy(from, from + size_in_bytes(loaded.dtype), loaded.data.begin());
+        values_[instruction.result.index] = std::move(loaded);
+        return false;
+      }
+      case Code::Store: {
+        const DenseArray& stored = values_[instruction.operands[1].index];
+        std::copy(stored.data.begin(), stored.data.end(), element(instruction));
+        return false;
+      }
+      case Code::LeaveIfAsked: return false;
+      case Code::LeaveIf: return std::get<bool>(scalar(instruction.operands[0]));
+    }
+    return false;
+  }
+
+  const Region& region_;
+  std::vector<DenseArray>& memories_;
+  std::vector<DenseArray> values_;
+};
+
+}  // namespace
+
+Left evaluate(const Region& region, const std::vector<Scalar>& inputs, std::vector<DenseArray>& memories,
+              std::int64_t most_instructions) {
+  return Evaluator(region, memories).run(inputs, most_instructions);
+}
+
+}  // namespace fj::region

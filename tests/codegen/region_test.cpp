@@ -1,0 +1,351 @@
+// The code of regions against the evaluator: programs as users write them, and random ones.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "codegen/llvm/region.h"
+#include "graph_ir/ops.h"
+#include "graph_ir/region/region.h"
+
+namespace fj::test {
+namespace {
+
+using region::Region;
+
+std::uint64_t cell(DType dtype, const Scalar& scalar) {
+  const DenseArray array = scalar_array(dtype, scalar);
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, array.data.data(), array.data.size());
+  return bits;
+}
+
+Scalar scalar_of(DType dtype, std::uint64_t cell) {
+  DenseArray array(dtype, {});
+  std::memcpy(array.data.data(), &cell, array.data.size());
+  return array.scalar(0);
+}
+
+/// To the last bit, but for which NaN it is.
+bool same(const Scalar& a, const Scalar& b) {
+  const double *x = std::get_if<double>(&a), *y = std::get_if<double>(&b);
+  if (!x || !y) return a == b;
+  return std::isnan(*x) ? std::isnan(*y) : *x == *y && std::signbit(*x) == std::signbit(*y);
+}
+
+bool same(const DenseArray& a, const DenseArray& b) {
+  for (std::int64_t i = 0; i < a.element_count(); ++i)
+    if (!same(a.scalar(i), b.scalar(i))) return false;
+  return true;
+}
+
+std::vector<DType> types_of_exit(const Region& region, int exit) {
+  std::vector<DType> types;
+  auto note = [&](const region::Leave& leave) {
+    if (leave.exit != exit) return;
+    types.clear();
+    for (ValueId value : leave.values) types.push_back(region.type(value));
+  };
+  for (const region::Block& block : region.blocks) {
+    for (const region::Instruction& instruction : block.body) note(instruction.leave);
+    note(block.end.leave);
+  }
+  return types;
+}
+
+/// Both tiers do what the evaluator does, to the last bit.
+void expect_same(const Region& region, const std::vector<Scalar>& inputs, const std::vector<DenseArray>& memories) {
+  ASSERT_EQ(region::verify(region), std::vector<std::string>{}) << region::print(region);
+  std::vector<DenseArray> expected = memories;
+  const region::Left left = region::evaluate(region, inputs, expected);
+  for (Tier tier : {Tier::Quick, Tier::Optimised}) {
+    std::vector<DenseArray> actual = memories;
+    std::vector<std::uint64_t> cells(inputs.size()), out(64, 0xdeadbeef);
+    for (std::size_t i = 0; i < inputs.size(); ++i) cells[i] = cell(region.type(region.inputs[i]), inputs[i]);
+    std::vector<void*> places;
+    for (DenseArray& memory : actual) places.push_back(memory.data.data());
+    const volatile int asked = 0;
+    const auto compiled = compile_region(region, target_for(""), tier);
+    ASSERT_EQ(compiled->run(cells.data(), places.data(), out.data(), &asked), left.exit) << region::print(region);
+    const std::vector<DType> types = types_of_exit(region, left.exit);
+    for (std::size_t i = 0; i < types.size(); ++i)
+      EXPECT_TRUE(same(scalar_of(types[i], out[i]), left.values[i])) << i << "\n" << region::print(region);
+    for (std::size_t i = 0; i < actual.size(); ++i) EXPECT_TRUE(same(actual[i], expected[i])) << i << "\n" << region::print(region);
+  }
+}
+
+template <class T>
+DenseArray array(DType dtype, const std::vector<T>& values) {
+  DenseArray result(dtype, {std::int64_t(values.size())});
+  std::memcpy(result.data.data(), values.data(), result.data.size());
+  return result;
+}
+
+TEST(RegionCode, EditDistance) {
+  // Two rows of a table: branches, minima and memory that is read back.
+  const Region region = region::parse_region(R"(region @distance(%n: i64, %m: i64) memory a: i64, b: i64, row: i64 {
+^0:
+  %zero = constant 0 : i64
+  %one = constant 1 : i64
+  jump ^1(%zero)
+^1(%i: i64):
+  leave_if_asked else 1(%i)
+  %more = lt %i, %n : bool
+  branch %more, ^2, ^7
+^2:
+  %corner = load row[%zero] : i64
+  %edge = checked_add %i, %one : i64 else 1(%i)
+  store row[%zero], %edge
+  jump ^3(%zero, %corner, %edge)
+^3(%j: i64, %diagonal: i64, %left: i64):
+  %inside = lt %j, %m : bool
+  branch %inside, ^4, ^6
+^4:
+  %x = load a[%i] : i64
+  %y = load b[%j] : i64
+  %next = checked_add %j, %one : i64 else 1(%i)
+  %above = load row[%next] : i64
+  %same = eq %x, %y : bool
+  branch %same, ^5(%diagonal), ^8
+^5(%best: i64):
+  store row[%next], %best
+  jump ^3(%next, %above, %best)
+^6:
+  jump ^1(%edge)
+^7:
+  %answer = load row[%m] : i64
+  exit 0(%answer)
+^8:
+  %low = minimum %above, %left : i64
+  %least = minimum %low, %diagonal : i64
+  %cost = checked_add %least, %one : i64 else 1(%i)
+  jump ^5(%cost)
+})");
+  const auto word = [](const char* text) { return std::vector<std::int64_t>(text, text + std::strlen(text)); };
+  for (auto [a, b] : {std::pair("kitten", "sitting"), std::pair("", "abc"), std::pair("flaw", "lawn")}) {
+    std::vector<std::int64_t> row;
+    for (std::size_t j = 0; j <= std::strlen(b); ++j) row.push_back(std::int64_t(j));
+    expect_same(region, {std::int64_t(std::strlen(a)), std::int64_t(std::strlen(b))},
+                {array(DType::I64, word(a)), array(DType::I64, word(b)), array(DType::I64, row)});
+  }
+}
+
+TEST(RegionCode, LeavesAsAsked) {
+  const Region region = region::parse_region(R"(region @spin(%n: i64) {
+^0:
+  jump ^1(%n)
+^1(%i: i64):
+  leave_if_asked else 0(%i)
+  jump ^1(%i)
+})");
+  ASSERT_EQ(region::verify(region), std::vector<std::string>{});
+  const auto compiled = compile_region(region, target_for(""), Tier::Optimised);
+  const std::uint64_t input = 7;
+  std::uint64_t out = 0;
+  const volatile int asked = 1;
+  EXPECT_EQ(compiled->run(&input, nullptr, &out, &asked), 0);
+  EXPECT_EQ(out, 7u);
+}
+
+/// Nested loops and branches over scalars and memory of several dtypes.
+class RandomRegion {
+ public:
+  explicit RandomRegion(unsigned seed) : random_(seed) {}
+
+  Region make() {
+    region_.name = "f";
+    for (DType dtype : {DType::I64, DType::F64, DType::F32, DType::I32, DType::Bool, DType::U8}) {
+      region_.inputs.push_back(region_.new_value(dtype));
+      known_.push_back(region_.inputs.back());
+    }
+    region_.memories = {{"x", DType::F64}, {"k", DType::I32}, {"b", DType::U8}};
+    region_.blocks.emplace_back();
+    statements(0);
+    exit();
+    region_.exits = exits_;
+    return std::move(region_);
+  }
+
+ private:
+  int pick(int count) { return int(random_() % unsigned(count)); }
+  region::Block& block() { return region_.blocks[std::size_t(at_)]; }
+
+  ValueId any(DType dtype) {
+    std::vector<ValueId> found;
+    for (ValueId value : known_)
+      if (region_.type(value) == dtype) found.push_back(value);
+    if (!found.empty() && pick(8)) return found[std::size_t(pick(int(found.size())))];
+    region::Instruction constant{};
+    constant.code = region::Code::Constant;
+    constant.constant = scalar_array(dtype, std::int64_t(pick(7) - (is_unsigned_integer(dtype) || dtype == DType::Bool ? 0 : 3))).scalar(0);
+    return add(std::move(constant), dtype);
+  }
+
+  ValueId add(region::Instruction instruction, DType dtype) {
+    instruction.result = region_.new_value(dtype);
+    block().body.push_back(instruction);
+    known_.push_back(instruction.result);
+    return instruction.result;
+  }
+
+  region::Leave leave() {
+    region::Leave result{exits_++, {}};
+    for (int i = 0; i < 3; ++i) result.values.push_back(known_[std::size_t(pick(int(known_.size())))]);
+    return result;
+  }
+
+  ValueId pointwise(Op op, std::vector<ValueId> operands, DType result) {
+    region::Instruction made{};
+    made.code = region::Code::Pointwise;
+    made.op = op;
+    made.operands = std::move(operands);
+    return add(std::move(made), result);
+  }
+
+  /// Within the four elements of each memory.
+  ValueId index() {
+    const ValueId value = any(DType::I64);
+    region::Instruction mask{};
+    mask.code = region::Code::Constant;
+    mask.constant = std::int64_t(3);
+    return pointwise(Op::bit_and, {value, add(std::move(mask), DType::I64)}, DType::I64);
+  }
+
+  void operation() {
+    constexpr DType kTypes[] = {DType::I64, DType::F64, DType::F32, DType::I32, DType::U8};
+    const DType dtype = kTypes[pick(5)];
+    switch (pick(9)) {
+      case 0: {
+        region::Instruction checked{};
+        checked.code = region::Code(int(region::Code::CheckedAdd) + pick(3));
+        checked.operands = {any(DType::I64), any(DType::I64)};
+        checked.leave = leave();
+        add(std::move(checked), DType::I64);
+        return;
+      }
+      case 1: {
+        region::Instruction load{};
+        load.code = region::Code::Load;
+        load.operands = {index()};
+        load.memory = pick(3);
+        add(std::move(load), region_.memories[std::size_t(load.memory)].dtype);
+        return;
+      }
+      case 2: {
+        region::Instruction store{};
+        store.code = region::Code::Store;
+        store.memory = pick(3);
+        const ValueId stored = any(region_.memories[std::size_t(store.memory)].dtype);
+        store.operands = {index(), stored};
+        block().body.push_back(std::move(store));
+        return;
+      }
+      case 3: pointwise(Op::cast, {any(dtype)}, kTypes[is_float(dtype) ? 1 + pick(2) : pick(5)]); return;
+      case 4: {
+        constexpr Op kCompare[] = {Op::lt, Op::le, Op::eq, Op::ne, Op::gt, Op::ge};
+        pointwise(kCompare[pick(6)], {any(dtype), any(dtype)}, DType::Bool);
+        return;
+      }
+      case 5: pointwise(Op::where, {any(DType::Bool), any(dtype), any(dtype)}, dtype); return;
+      case 6: {
+        region::Instruction leave_if{};
+        leave_if.code = region::Code::LeaveIf;
+        const ValueId a = any(DType::Bool), b = any(DType::Bool);
+        leave_if.operands = {pointwise(Op::bit_and, {a, b}, DType::Bool)};
+        leave_if.leave = leave();
+        block().body.push_back(std::move(leave_if));
+        return;
+      }
+      default: {
+        constexpr Op kBinary[] = {Op::add, Op::sub, Op::mul, Op::maximum, Op::minimum};
+        pointwise(kBinary[pick(5)], {any(dtype), any(dtype)}, dtype);
+        return;
+      }
+    }
+  }
+
+  int new_block() {
+    region_.blocks.emplace_back();
+    return int(region_.blocks.size()) - 1;
+  }
+
+  void branch(int depth) {
+    const DType dtype = pick(2) ? DType::F64 : DType::I64;
+    const ValueId condition = any(DType::Bool), before = any(dtype);
+    const auto outside = known_;
+    const int from = at_, yes = new_block(), no = new_block(), join = new_block();
+    region_.blocks[std::size_t(from)].end = {region::Terminator::Kind::Branch, condition, {yes, {}}, {no, {}}, {}};
+    const ValueId joined = region_.new_value(dtype);
+    region_.blocks[std::size_t(join)].parameters = {joined};
+    for (int side : {yes, no}) {
+      known_ = outside;
+      at_ = side;
+      statements(depth + 1);
+      const ValueId passed = pick(3) ? any(dtype) : before;
+      block().end = {region::Terminator::Kind::Jump, {}, {join, {passed}}, {}, {}};
+    }
+    known_ = outside;
+    known_.push_back(joined);
+    at_ = join;
+  }
+
+  void loop(int depth) {
+    const ValueId start = any(DType::F64);
+    region::Instruction zero{}, one{}, most{};
+    for (auto* constant : {&zero, &one, &most}) constant->code = region::Code::Constant;
+    zero.constant = std::int64_t(0), one.constant = std::int64_t(1), most.constant = std::int64_t(pick(4));
+    const ValueId from = add(zero, DType::I64), step = add(one, DType::I64), end = add(most, DType::I64);
+    const auto outside = known_;
+    const int header = new_block(), body = new_block(), after = new_block();
+    block().end = {region::Terminator::Kind::Jump, {}, {header, {from, start}}, {}, {}};
+    const ValueId i = region_.new_value(DType::I64), carried = region_.new_value(DType::F64);
+    region_.blocks[std::size_t(header)].parameters = {i, carried};
+    at_ = header;
+    known_.push_back(i);
+    known_.push_back(carried);
+    const ValueId inside = pointwise(Op::lt, {i, end}, DType::Bool);
+    block().end = {region::Terminator::Kind::Branch, inside, {body, {}}, {after, {}}, {}};
+    const auto headers = known_;
+    at_ = body;
+    statements(depth + 1);
+    const ValueId next = pointwise(Op::add, {i, step}, DType::I64), carry = any(DType::F64);
+    block().end = {region::Terminator::Kind::Jump, {}, {header, {next, carry}}, {}, {}};
+    known_ = headers;
+    at_ = after;
+  }
+
+  void statements(int depth) {
+    for (int i = 0, count = 2 + pick(5); i < count; ++i) {
+      if (depth < 3 && pick(5) == 0) branch(depth);
+      else if (depth < 3 && pick(5) == 0) loop(depth);
+      else operation();
+    }
+  }
+
+  void exit() { block().end = {region::Terminator::Kind::Exit, {}, {}, {}, leave()}; }
+
+  std::mt19937 random_;
+  Region region_;
+  std::vector<ValueId> known_;  // defined wherever the present block is reached
+  int at_ = 0, exits_ = 0;
+};
+
+TEST(RegionCode, RandomRegions) {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    const Region region = RandomRegion(seed).make();
+    SCOPED_TRACE(seed);
+    EXPECT_EQ(region::print(region::parse_region(region::print(region))), region::print(region));
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const std::vector<DenseArray> memories{array<double>(DType::F64, {0.5, -2, nan, 1e300}),
+                                           array<std::int32_t>(DType::I32, {3, -1, INT32_MIN, 7}),
+                                           array<std::uint8_t>(DType::U8, {0, 1, 128, 255})};
+    expect_same(region, {std::int64_t(seed) - 3, 0.25, -1.5, std::int64_t(-9), bool(seed % 2), std::uint64_t(200)}, memories);
+    expect_same(region, {INT64_MAX, -0.0, 3e38, std::int64_t(INT32_MAX), true, std::uint64_t(0)}, memories);
+    if (HasFatalFailure() || HasNonfatalFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace fj::test

@@ -1,0 +1,106 @@
+// Regions: their text, what the verifier finds, what they compute.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "graph_ir/parse.h"
+#include "graph_ir/region/region.h"
+
+namespace fj::region {
+namespace {
+
+const char* const kSmooth = R"(region @smooth(%0: i64, %1: f64) memory x: f64, y: f64 {
+^0:
+  %2 = constant 0 : i64
+  %3 = load x[%2] : f64
+  jump ^1(%2, %3)
+^1(%4: i64, %5: f64):
+  leave_if_asked else 2(%4, %5)
+  %6 = lt %4, %0 : bool
+  branch %6, ^2, ^3
+^2:
+  %7 = load x[%4] : f64
+  %8 = sub %7, %5 : f64
+  %9 = mul %8, %1 : f64
+  %10 = add %5, %9 : f64
+  store y[%4], %10
+  %11 = constant 1 : i64
+  %12 = checked_add %4, %11 : i64 else 0(%4, %10)
+  jump ^1(%12, %10)
+^3:
+  exit 1(%5)
+}
+)";
+
+DenseArray doubles(const std::vector<double>& values) {
+  DenseArray result(DType::F64, {std::int64_t(values.size())});
+  std::memcpy(result.data.data(), values.data(), result.data.size());
+  return result;
+}
+
+TEST(Region, TextRoundTrips) {
+  const Region region = parse_region(kSmooth);
+  EXPECT_EQ(print(region), kSmooth);
+  EXPECT_EQ(verify(region), std::vector<std::string>{});
+  EXPECT_EQ(region.exits, 3);
+}
+
+TEST(Region, IsEvaluated) {
+  std::vector<DenseArray> memories{doubles({1, 3, 5, 7}), doubles({0, 0, 0, 0})};
+  const Left left = evaluate(parse_region(kSmooth), {std::int64_t(4), 0.5}, memories);
+  EXPECT_EQ(left.exit, 1);
+  EXPECT_EQ(left.values, std::vector<Scalar>{5.25});
+  EXPECT_EQ(memories[1], doubles({1, 2, 3.5, 5.25}));
+}
+
+TEST(Region, LeavesWhereAnIntNeedsMoreBits) {
+  const Region region = parse_region(R"(region @f(%a: i64, %b: i64) {
+^0:
+  %c = checked_mul %a, %b : i64 else 1(%a)
+  exit 0(%c)
+})");
+  std::vector<DenseArray> none;
+  EXPECT_EQ(evaluate(region, {std::int64_t(1) << 31, std::int64_t(1) << 31}, none).exit, 0);
+  const Left left = evaluate(region, {std::int64_t(1) << 32, std::int64_t(1) << 31}, none);
+  EXPECT_EQ(left.exit, 1);
+  EXPECT_EQ(left.values, std::vector<Scalar>{std::int64_t(1) << 32});
+}
+
+std::string first_fault(const std::string& text) {
+  const auto faults = verify(parse_region(text));
+  return faults.empty() ? "" : faults[0];
+}
+
+TEST(Region, VerifierFindsWhatIsWrong) {
+  EXPECT_EQ(first_fault("region @f(%a: i64) {\n^0:\n  exit 0(%b)\n}"), "^0: the use of a value that is not defined");
+  EXPECT_EQ(first_fault("region @f(%a: i64) {\n^0:\n  %b = add %c, %a : i64\n  %c = neg %a : i64\n  exit 0(%b)\n}"),
+            "^0: the use of a value where its definition may not have been passed");
+  EXPECT_EQ(first_fault("region @f(%a: bool) {\n^0:\n  branch %a, ^1, ^2\n^1:\n  %b = constant 1 : i64\n  jump ^2\n^2:\n  "
+                        "exit 0(%b)\n}"),
+            "^2: the use of a value where its definition may not have been passed");
+  EXPECT_EQ(first_fault("region @f(%a: i64) {\n^0:\n  jump ^1(%a)\n^1:\n  exit 0()\n}"),
+            "^0: arguments that are not what ^1 takes");
+  EXPECT_EQ(first_fault("region @f(%a: i64) {\n^0:\n  jump ^3\n}"), "^0: a target that is no block");
+  EXPECT_EQ(first_fault("region @f(%a: i64, %b: f64) {\n^0:\n  %c = add %a, %b : i64\n  exit 0(%c)\n}"),
+            "^0: `add` of i64 and f64");
+  EXPECT_EQ(first_fault("region @f(%a: f64) {\n^0:\n  %c = bit_and %a, %a : f64\n  exit 0(%c)\n}"), "^0: `bit_and` of f64");
+  EXPECT_EQ(first_fault("region @f(%a: f64) {\n^0:\n  %c = reduce_sum %a : f64\n  exit 0(%c)\n}"),
+            "^0: `reduce_sum` is not pointwise");
+  EXPECT_EQ(first_fault("region @f(%a: i64) memory m: f32 {\n^0:\n  store m[%a], %a\n  exit 0()\n}"),
+            "^0: a store of another dtype than the memory's");
+  EXPECT_EQ(first_fault("region @f(%a: bool, %b: f64) {\n^0:\n  leave_if %a else 0(%a)\n  exit 0(%b)\n}"),
+            "^0: exit 0 with values of other dtypes than elsewhere");
+  EXPECT_EQ(first_fault("region @f(%a: i64) {\n^0:\n  exit 1()\n}"), "^1: exit 0 is never taken");
+}
+
+TEST(Region, ParserSaysWhere) {
+  try {
+    parse_region("region @f(%a: i64) {\n^0:\n  %b = sum %a : i64\n  exit 0(%b)\n}");
+    FAIL();
+  } catch (const ParseError& error) {
+    EXPECT_STREQ(error.what(), "line 3: no operation is called `sum`");
+  }
+}
+
+}  // namespace
+}  // namespace fj::region
