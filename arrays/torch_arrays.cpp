@@ -23,8 +23,8 @@ struct TorchObjects {
   PyObject *empty_strided = nullptr, *as_strided = nullptr, *from_numpy = nullptr;
   PyObject* increment_version = nullptr;
   PyObject* increment_versions = nullptr;  // (iterable of tensors), without a frame of Python; may be null
-  PyObject* quick_empty =
-      nullptr;  // (sizes, strides, dtype) -> CPU tensor, without empty_strided's argument parser; may be null
+  /// (sizes, strides, dtype) -> CPU tensor, without empty_strided's argument parser; may be null.
+  PyObject* quick_empty = nullptr;
   PyObject* dtypes[kDTypeCount] = {};
   PyObject* allocation_keywords = nullptr;  // ("dtype", "device")
   PyObject* cpu = nullptr;

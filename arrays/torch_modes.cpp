@@ -133,8 +133,8 @@ struct Symbols {
   bool (*recorded)() = nullptr;  // somebody is told of each operation: a profiler
   bool (*recording_allowed)() = nullptr;
   void (*allow_recording)(bool) = nullptr;
-  std::uint8_t (*functions_disabled)() =
-      nullptr;  // whether __torch_function__ is asked: 0, but within DisableTorchFunction
+  /// Whether __torch_function__ is asked: 0, but within DisableTorchFunction.
+  std::uint8_t (*functions_disabled)() = nullptr;
   void (*disable_functions)(std::uint8_t) = nullptr;
   void* core = nullptr;
 

@@ -52,8 +52,8 @@ class Ref {
 template <class Make>
 auto& once(const Make& make) {
   using Made = decltype(make());
-  static constinit Made* kept =
-      nullptr;  // never destroyed: it may own Python objects. One for each lambda, which is a type of its own
+  /// Never destroyed: it may own Python objects. One for each lambda, which is a type of its own.
+  static constinit Made* kept = nullptr;
   if (kept == nullptr) [[unlikely]] {
     const HeldSignals held;
     std::unique_ptr<Made> made(new Made(make()));

@@ -79,8 +79,8 @@ class CodeCache {
   /// What a run of the function has found out about its loops.
   struct Judgement {
     bool made = false;
-    bool cpythons =
-        false;       // all of the function runs in CPython: what its other pieces save is less than what they cost
+    /// All of the function runs in CPython: what its other pieces save is less than what they cost.
+    bool cpythons = false;
     std::int64_t magnitude = 0;  // of what the function was given
   };
   Judgement judgement;

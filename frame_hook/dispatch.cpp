@@ -458,8 +458,8 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
       decisions.meet(std::move(update.decisions));
       const SegmentStatus signals = look_for_signals(cache.options(), values);
       if (signals != SegmentStatus::Done) return signals == SegmentStatus::Eager ? Frameless::Eager : Frameless::Done;
-      i = std::size_t(
-          -1);  // from the first again: other threads may have moved segments, and the call has other decisions now
+      // From the first again: other threads may have moved segments, and the call has other decisions now.
+      i = std::size_t(-1);
       continue;
     }
     if (status == SegmentStatus::Retrace) {

@@ -28,8 +28,8 @@ using Gemm = void (*)(const char* transpose_a, const char* transpose_b, const st
 struct Blas {
   Gemm<float> sgemm = nullptr;
   Gemm<double> dgemm = nullptr;
-  int (*threads)(int) =
-      nullptr;  // sets how many products of this thread use, gives how many they did; 0: as before that; null: can't
+  /// Sets how many products of this thread use, gives how many they did; 0: as before that; null: can't.
+  int (*threads)(int) = nullptr;
   std::int64_t largest = INT32_MAX;  // of sizes and strides
   bool best = false;                 // nothing better can be loaded later
   const char* name = "builtin";

@@ -15,8 +15,8 @@ namespace fj {
 
 class EagerRace {
  public:
-  static constexpr int kUntimed =
-      16;      // calls before the first timed one; further ones while code is compiled in the background
+  /// Calls before the first timed one; further ones while code is compiled in the background.
+  static constexpr int kUntimed = 16;
   static constexpr int kTimed = 8;         // of each side
   static constexpr double kMargin = 1.15;  // what CPython must win by
   static constexpr double kClear = 3;      // times as slow as one compiled call: CPython is tried no more

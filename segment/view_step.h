@@ -34,8 +34,8 @@ struct ViewStep {
   std::vector<Type> types = {};  // of an extern_call: its results, of which the view is number `result`
   int result = 0;
   bool recorded = true;          // by autograd, where it was made
-  std::shared_ptr<const ViewCall> made_by =
-      nullptr;  // of the first step of a tensor's view, where its arguments are known
+  /// Of the first step of a tensor's view, where its arguments are known.
+  std::shared_ptr<const ViewCall> made_by = nullptr;
 };
 
 /// The view of a tensor by torch's own functions, so that what a gradient does on its way through it is torch's. Null:

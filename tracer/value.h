@@ -122,8 +122,8 @@ struct FakeStorage {
   bool written_without_gradient = false;  // an array that requires a gradient, under no_grad()
   bool inference = false;       // of a tensor made in torch's inference mode
   bool made_as_view = false;    // torch: a library call gave a view of what nobody else has
-  int library_version =
-      0;  // torch: the `_version` that a library call gave it with; what is written is another tensor, which has it too
+  /// Torch: the `_version` that a library call gave it with; what is written is another tensor, which has it too.
+  int library_version = 0;
 };
 
 /// What `detach()` of a tensor made: views of it have it as their base, and it has none itself.
@@ -156,8 +156,8 @@ class ArrayValue final : public Value {
   bool parameter = false;
   bool requires_grad = false;   // from outside: what the array itself says
   bool stops_gradient = false;  // torch: a view through which no gradient flows
-  int refused_since =
-      -1;  // torch: when the first view on the way here was made that autograd may refuse writes into; -1: none was
+  /// Torch: when the first view on the way here was made that autograd may refuse writes into; -1: none was.
+  int refused_since = -1;
   bool viewed_in_inference = false;  // torch: a view of an ordinary tensor made in inference mode
   bool writeable = true;
   bool crosses = false;                    // what one library made of the other's memory, and

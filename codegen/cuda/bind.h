@@ -39,8 +39,8 @@ struct Binding {
   bool narrow = false;             // indices fit 32 bits
   bool over_table = false;  // a launch is over several kernels of this work, each with an equal part of the blocks:
                             // their buffers are a row of
-  int own_symbol =
-      -1;  // a table, and so is the value of this symbol of the program, if there is one that is each kernel's own
+  /// A table, and so is the value of this symbol of the program, if there is one that is each kernel's own.
+  int own_symbol = -1;
   std::optional<Tile> tile;
 
   /// Which accesses take `width` elements in one instruction, and what makes that right: their buffers begin at

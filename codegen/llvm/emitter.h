@@ -176,8 +176,8 @@ class Emitter {
     std::vector<Value*> slots;       // by unrolled copy
     std::vector<Value*> indices;     // ArgMax, ArgMin
     DType index_dtype = DType::I64;  // of the indices
-    std::int64_t index_step =
-        0;  // the indices are those of the first lane of the first copy; the next lane's is so much larger
+    /// The indices are those of the first lane of the first copy; the next lane's is so much larger.
+    std::int64_t index_step = 0;
     Value *rest_slot = nullptr, *rest_index = nullptr;  // over_lanes: of elements taken one at a time
     Value* columns = nullptr;        // Shape::columns of them in memory; the slot is a place in there
     /// Sums of floats: see emit_sums.cpp.

@@ -133,8 +133,8 @@ struct Statement {
   VarId variable;               // Loop
   std::vector<Statement> body;  // Loop
   int accumulator = -1;         // Initialise, Update
-  int buffer =
-      -1;  // Store, Add (read-modify-write), Put (of what lies at one place the last counts): loops of both are serial
+  /// Store, Add (read-modify-write), Put (of what lies at one place the last counts): loops of both are serial.
+  int buffer = -1;
   Affine address;               // Store, Add, Put; Update of ArgMax/ArgMin: the index
   ExprId value;                 // Update, Store, Add, Put, Check
   ExprId predicate;             // Add, Put: optional

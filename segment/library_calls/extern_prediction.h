@@ -19,8 +19,8 @@ namespace fj {
 struct ExternArray {
   DType dtype = DType::F32;
   std::vector<std::int64_t> shape, strides;
-  int view_of =
-      -1;  // of a result: the operand whose memory it shows; kOfNewMemory: a view of a new array that nobody else has
+  /// Of a result: the operand whose memory it shows; kOfNewMemory: a view of a new array that nobody else has.
+  int view_of = -1;
   static constexpr int kOfNewMemory = -2;
   std::int64_t offset = 0;  // elements from that operand's element 0
   bool made_as_view = false;  // torch: a view of a tensor that nobody else has

@@ -17,8 +17,8 @@ struct Modes {
   bool inference = false;
   bool records() const { return grad && !inference; }  // results have a derivative; views only inherit one
   std::uint32_t float_conditions = ~0u;  // KernelStatus bits NumPy may report, of those that are trapped outside
-  std::uint32_t otherwise_reported =
-      0;  // of them: those that an np.errstate in the trace may report otherwise than by a warning
+  /// Those of them that an np.errstate in the trace may report otherwise than by a warning.
+  std::uint32_t otherwise_reported = 0;
 };
 
 class TraceRun;
