@@ -9,6 +9,14 @@ void fj_take_gil(PyThreadState* thread) { PyEval_RestoreThread(thread); }
 
 bool fj_handles_signals(void) { return PyThread_get_thread_ident() == _PyRuntime.main_thread; }
 
+const volatile uint8_t* fj_pending_word(PyThreadState* thread) {
+#if PY_VERSION_HEX >= 0x030D0000
+  return (const volatile uint8_t*)&thread->eval_breaker;
+#else
+  return (const volatile uint8_t*)&thread->interp->ceval.eval_breaker;
+#endif
+}
+
 typedef struct {
   PyCodeObject* code;
   PyObject* exception;

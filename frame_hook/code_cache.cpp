@@ -43,7 +43,7 @@ std::shared_ptr<CodeCache> CodeCache::create(PyCodeObject* code, Options options
   cache->code_ = Ref<PyCodeObject>::borrow(code);
   cache->options_ = std::move(options);
   cache->places_.resize(std::size_t(decoded->count));
-  for (const Loop& loop : loops_of(*decoded)) cache->loops_.push_back({loop});
+  for (const Loop& loop : loops_of(*decoded)) cache->loops_.emplace_back(loop);
   cache->decoded_ = std::move(decoded);
   return cache;
 }

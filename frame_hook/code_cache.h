@@ -16,6 +16,7 @@
 
 #include "cpython/cpython.h"
 #include "cpython/ref.h"
+#include "frame_hook/loop_regions.h"
 #include "runtime/base/options.h"
 #include "tracer/interpreter/loops.h"
 #include "tracer/tracer.h"
@@ -72,6 +73,8 @@ class CodeCache {
   };
 
   struct JudgedLoop : Loop {
+    JudgedLoop(const Loop& loop) : Loop(loop) {}
+    LoopRegions regions;
     bool cpythons = false;  // its passes run in CPython: what they would save compiled costs more (loop_account.h)
   };
   std::vector<JudgedLoop>& loops() { return loops_; }

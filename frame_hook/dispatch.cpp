@@ -19,6 +19,7 @@
 #include "frame_hook/executor.h"
 #include "frame_hook/loop_account.h"
 #include "frame_hook/replay_collectives.h"
+#include "runtime/background.h"
 #include "runtime/base/error.h"
 #include "segment/eager_race.h"
 
@@ -219,6 +220,91 @@ Step run_concretely(FunctionState& state, PyThreadState* thread, FjFrame* frame,
   return step;
 }
 
+/// A region for what the frame holds at the header. Null: `why` says why there is none.
+std::shared_ptr<CompiledLoop> make_region(const FjCode& code, const Loop& loop, const FrameValues& values,
+                                          std::string& why) {
+  std::optional<LoopRegion> built = build_region(code, loop, values, why);
+  if (!built) return nullptr;
+  const std::vector<std::string> faults = region::verify(built->region);
+  FJ_CHECK(faults.empty(), faults.front() + "\n" + region::print(built->region));
+  PyThreadState* const self = fj_release_gil();
+  std::unique_ptr<CompiledRegion> compiled;
+  std::string failure;
+  try {
+    const NoFork section;
+    compiled = compile_region(built->region, target_for(""), Tier::Optimised);
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  fj_take_gil(self);
+  if (!compiled) throw InternalError(failure);
+  return std::make_shared<CompiledLoop>(std::move(*built), std::move(compiled));
+}
+
+/// The frame stands before the loop's header: a region runs its passes, and the executor what the region leaves to
+/// CPython within a pass. False: there is no region for it.
+bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, FjFrame* frame, const FjCode& code,
+                CodeCache::JudgedLoop& loop, Step& step) {
+  LoopRegions& regions = loop.regions;
+  if (regions.given_up) return false;
+  int instruction = loop.header;
+  {
+    Scratch scratch;
+    const FrameValues values{
+        fj_frame_function(frame),
+        {fj_frame_slots(frame), std::size_t(fj_frame_slot_count(frame) + fj_frame_stack_depth(frame))}};
+    auto outcome = CompiledLoop::Outcome::Other;
+    std::shared_ptr<CompiledLoop> running;
+    const auto give_up = [&](std::string why) {
+      regions.given_up = true;
+      regions.why = std::move(why);
+      if (getenv("FJ_DEBUG")) fprintf(stderr, "given up at line %d: %s\n", code.instrs[loop.header].line, regions.why.c_str());
+    };
+    for (std::size_t i = 0; i < regions.made.size() && outcome == CompiledLoop::Outcome::Other; ++i) {
+      running = regions.made[i];
+      outcome = running->run(thread, values, scratch.update(), instruction);
+    }
+    if (outcome == CompiledLoop::Outcome::Other) {
+      if (++regions.tries > LoopRegions::kTries) {
+        give_up("it is given other types each time");
+        return false;
+      }
+      std::string why = "it is not what it was made for";
+      try {
+        running = make_region(code, loop, values, why);
+      } catch (const std::exception& error) {
+        give_up(error.what());
+        if (!report_internal(state, cache.options(), error.what())) return false;
+        step = {Step::Kind::Finished, 0, fj_frame_finish(thread, frame, nullptr)};
+        return true;
+      }
+      if (running) outcome = running->run(thread, values, scratch.update(), instruction);
+      if (outcome == CompiledLoop::Outcome::Other) {
+        give_up(why);
+        return false;
+      }
+      if (running) regions.made.insert(regions.made.begin(), running);
+      if (regions.made.size() > LoopRegions::kKinds) regions.made.pop_back();
+    }
+    if (outcome == CompiledLoop::Outcome::Failed) {
+      step = {Step::Kind::Finished, 0, fj_frame_finish(thread, frame, nullptr)};
+      return true;
+    }
+    update_frame(frame, scratch.update());
+    if (running->loses()) give_up("its passes are left to CPython too often");
+    if (getenv("FJ_DEBUG")) fprintf(stderr, "region at line %d left at line %d %s\n", code.instrs[loop.header].line, code.instrs[instruction].line, fj_opcode_name(code.instrs[instruction].opcode));
+  }
+  const auto is_header = [&](int at) {
+    return std::any_of(cache.loops().begin(), cache.loops().end(), [&](const Loop& known) { return known.header == at; });
+  };
+  step = {Step::Kind::Next, instruction};
+  while (step.kind == Step::Kind::Next && loop.contains(step.next)) {
+    step = execute_break(state, thread, frame, code, step.next);
+    if (step.kind == Step::Kind::Next && is_header(step.next)) break;
+  }
+  return true;
+}
+
 /// Keeps for later calls whether the function's loops are CPython's, as this run has found.
 void keep_judgement(FunctionState& state, CodeCache& cache, const LoopAccount& account, std::int64_t magnitude,
                     int header) {
@@ -258,6 +344,21 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     account.emplace(cache);
   }
   for (int instruction = 0;;) {
+    if (account && begun) {
+      const auto loop = std::find_if(cache.loops().begin(), cache.loops().end(),
+                                     [&](const Loop& known) { return known.header == instruction; });
+      Step step{Step::Kind::Handover, instruction};
+      if (loop != cache.loops().end() && run_region(state, cache, thread, frame, code, *loop, step)) {
+        switch (step.kind) {
+          case Step::Kind::Finished: fj_leave_recursion(thread); return step.result;
+          case Step::Kind::Handover:
+            fj_leave_recursion(thread);
+            return hand_over_reaching(state, thread, frame, code, step.next);
+          case Step::Kind::Next: instruction = step.next; break;
+        }
+        continue;
+      }
+    }
     if (account && begun && account->is_cpythons(instruction)) {
       const Loop loop = account->loop_at(instruction);
       Step step{Step::Kind::Handover, instruction};

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <map>
 
+#include "graph_ir/region/region.h"
+
 namespace fj {
 
 namespace {
@@ -71,6 +73,11 @@ Symbols make_symbols() {
   constexpr auto power = [](auto x, auto y) { return std::pow(x, y); };
   symbols.push_back({"fj_pow_c64", address(map_complex2<float, power>)});
   symbols.push_back({"fj_pow_c128", address(map_complex2<double, power>)});
+
+  // What regions call: the C library's own, bit for bit.
+  for (const region::Function& function : region::functions())
+    symbols.push_back({"fj_libm_" + std::string(function.name),
+                       function.operands == 1 ? address(function.one) : address(function.two)});
 
   // What instruction selection may call on machines without the instruction.
 #define FJ_ROUND(name)                                                                             \

@@ -34,6 +34,8 @@ class RegionEmitter {
     auto* entry = block("entry");
     for (std::size_t i = 0; i < region_.blocks.size(); ++i) blocks_.push_back(block("block"));
     b.SetInsertPoint(entry);
+    ops_.status = b.CreateAlloca(b.getInt32Ty());  // what could fail stands behind a leave_if: nobody reads it
+    b.CreateStore(b.getInt32(0), ops_.status);
     for (std::size_t i = 0; i < region_.inputs.size(); ++i)
       values_[region_.inputs[i].index] = load_cell(function_->getArg(0), i, region_.type(region_.inputs[i]));
     for (std::size_t i = 0; i < region_.memories.size(); ++i)
@@ -114,12 +116,27 @@ class RegionEmitter {
         return ops_.apply(instruction.op, result, operand, arguments).real;
       }
       case region::Code::CheckedAdd: case region::Code::CheckedSub: case region::Code::CheckedMul: {
-        const auto id = instruction.code == region::Code::CheckedAdd   ? llvm::Intrinsic::sadd_with_overflow
-                        : instruction.code == region::Code::CheckedSub ? llvm::Intrinsic::ssub_with_overflow
-                                                               : llvm::Intrinsic::smul_with_overflow;
+        static constexpr llvm::Intrinsic::ID kChecked[][2] = {
+            {llvm::Intrinsic::uadd_with_overflow, llvm::Intrinsic::sadd_with_overflow},
+            {llvm::Intrinsic::usub_with_overflow, llvm::Intrinsic::ssub_with_overflow},
+            {llvm::Intrinsic::umul_with_overflow, llvm::Intrinsic::smul_with_overflow}};
+        const auto id = kChecked[int(instruction.code) - int(region::Code::CheckedAdd)]
+                                [is_signed_integer(region_.type(instruction.result))];
         Value* both = b.CreateBinaryIntrinsic(id, value(instruction.operands[0]), value(instruction.operands[1]));
         leave_if(b.CreateExtractValue(both, 1), instruction.leave);
         return b.CreateExtractValue(both, 0);
+      }
+      case region::Code::Call: {
+        std::vector<Value*> arguments;
+        for (ValueId operand : instruction.operands) arguments.push_back(value(operand));
+        const std::vector<llvm::Type*> types(arguments.size(), b.getDoubleTy());
+        const std::string name(region::functions()[std::size_t(instruction.function)].name);
+        auto callee = module_.getOrInsertFunction("fj_libm_" + name, llvm::FunctionType::get(b.getDoubleTy(), types, false));
+        auto* function = llvm::cast<llvm::Function>(callee.getCallee());
+        function->setDoesNotAccessMemory();
+        function->setDoesNotThrow();
+        function->addFnAttr(llvm::Attribute::WillReturn);
+        return b.CreateCall(callee, arguments);
       }
       case region::Code::Load: {
         const DType dtype = region_.type(instruction.result);
@@ -132,8 +149,8 @@ class RegionEmitter {
       }
       case region::Code::LeaveIf: leave_if(value(instruction.operands[0]), instruction.leave); return nullptr;
       case region::Code::LeaveIfAsked: {
-        Value* asked = b.CreateLoad(b.getInt32Ty(), function_->getArg(3), /*isVolatile=*/true);
-        leave_if(b.CreateICmpNE(asked, b.getInt32(0)), instruction.leave);
+        Value* asked = b.CreateLoad(b.getInt8Ty(), function_->getArg(3), /*isVolatile=*/true);
+        leave_if(b.CreateICmpNE(asked, b.getInt8(0)), instruction.leave);
         return nullptr;
       }
     }

@@ -22,13 +22,13 @@ class CompiledRegion {
 
   /// `memories`: where each begins; the code checks no index. `left` has room for the values of every exit. Returns the
   /// exit's number. `asked`: not 0 as soon as the region is to be left (leave_if_asked). Needs no lock.
-  int run(const Cell* inputs, void* const* memories, Cell* left, const volatile int* asked) const {
+  int run(const Cell* inputs, void* const* memories, Cell* left, const volatile std::uint8_t* asked) const {
     return function_(inputs, memories, left, asked);
   }
 
  private:
   friend std::unique_ptr<CompiledRegion> compile_region(const region::Region&, const Target&, Tier);
-  using Function = int (*)(const Cell*, void* const*, Cell*, const volatile int*);
+  using Function = int (*)(const Cell*, void* const*, Cell*, const volatile std::uint8_t*);
   std::shared_ptr<const Code> code_;
   Function function_ = nullptr;
 };

@@ -31,6 +31,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,9 +44,10 @@ namespace fj::region {
 enum class Code : std::uint8_t {
   Constant,    // %x = constant 2.5 : f64
   Pointwise,   // %x = add %a, %b : f64           an operation of ops.def whose lowering is Pointwise
-  CheckedAdd,  // %x = checked_add %a, %b : i64 else k(...)    leaves where 64 bits do not hold the result
+  CheckedAdd,  // %x = checked_add %a, %b : i64 else k(...)    leaves where the integer type does not hold the result
   CheckedSub,
   CheckedMul,
+  Call,        // %x = call pow(%a, %b) : f64     a function of functions.def: what the C library computes, bit for bit
   Load,        // %x = load m[%index] : f64        the index counts elements from where the memory begins
   Store,       // store m[%index], %value
   LeaveIf,     // leave_if %condition else k(...)
@@ -61,6 +63,7 @@ struct Leave {
 struct Instruction {
   Code code;
   Op op = Op::constant;            // Pointwise
+  int function = -1;               // Call: into functions()
   std::vector<ValueId> operands;   // Load: index; Store: index, value; LeaveIf: condition
   ValueId result;                  // none: of Store, LeaveIf, LeaveIfAsked
   Scalar constant = false;         // Constant
@@ -104,6 +107,16 @@ struct Region {
   ValueId new_value(DType dtype);
   DType type(ValueId value) const { return types[value.index]; }
 };
+
+struct Function {
+  std::string_view name;
+  int operands;
+  double (*one)(double);           // the one that has as many operands
+  double (*two)(double, double);
+};
+std::span<const Function> functions();
+/// -1: none is called so.
+int function_number(std::string_view name);
 
 /// The operands of an instruction and the values it leaves with, each once for each use.
 template <class Visit>

@@ -67,13 +67,26 @@ class Evaluator {
         return false;
       }
       case Code::CheckedAdd: case Code::CheckedSub: case Code::CheckedMul: {
-        const std::int64_t a = integer(instruction.operands[0]), b = integer(instruction.operands[1]);
-        std::int64_t result = 0;
+        const DType dtype = region_.type(instruction.result);
+        const int bits = 8 * int(size_in_bytes(dtype));
+        const bool is_signed = is_signed_integer(dtype);
+        const auto wide = [&](ValueId value) -> __int128 {
+          return is_signed ? __int128(integer(value)) : __int128(std::get<std::uint64_t>(scalar(value)));
+        };
+        const __int128 a = wide(instruction.operands[0]), b = wide(instruction.operands[1]), one = 1;
+        __int128 result = 0;
         const bool overflows = instruction.code == Code::CheckedAdd   ? __builtin_add_overflow(a, b, &result)
                                : instruction.code == Code::CheckedSub ? __builtin_sub_overflow(a, b, &result)
                                                                       : __builtin_mul_overflow(a, b, &result);
-        if (overflows) return true;
-        set(instruction.result, result);
+        const __int128 least = is_signed ? -(one << (bits - 1)) : 0;
+        if (overflows || result < least || result >= one << (is_signed ? bits - 1 : bits)) return true;
+        set(instruction.result, is_signed ? Scalar(std::int64_t(result)) : Scalar(std::uint64_t(result)));
+        return false;
+      }
+      case Code::Call: {
+        const Function& function = functions()[std::size_t(instruction.function)];
+        const auto number = [&](std::size_t i) { return std::get<double>(scalar(instruction.operands[i])); };
+        set(instruction.result, function.operands == 1 ? function.one(number(0)) : function.two(number(0), number(1)));
         return false;
       }
       case Code::Load: {

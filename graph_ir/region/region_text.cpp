@@ -74,6 +74,9 @@ class Printer {
     switch (instruction.code) {
       case Code::Constant: out += "constant " + fj::text(instruction.constant); break;
       case Code::Pointwise: out += std::string(fj::name(instruction.op)) + " " + list(instruction.operands); break;
+      case Code::Call:
+        out += "call " + std::string(functions()[std::size_t(instruction.function)].name) + "(" + list(instruction.operands) + ")";
+        break;
       case Code::Load: out += "load " + memory + "[" + name(instruction.operands[0]) + "]"; break;
       default: out += std::string(checked_name(instruction.code)) + " " + list(instruction.operands); break;
     }
@@ -244,6 +247,13 @@ class Parser : Scanner {
       skip_space();
       constant = position_;
       position_ = std::min(text_.find(':', position_), text_.size());
+    } else if (name == "call") {
+      result.code = Code::Call;
+      const std::string callee = word();
+      result.function = function_number(callee);
+      if (result.function < 0) fail("no function is called `" + callee + "`");
+      expect("(");
+      result.operands = values(")");
     } else if (name == "load") {
       result.code = Code::Load;
       result.memory = memory();

@@ -142,11 +142,17 @@ class Verifier {
         break;
       }
       case Code::CheckedAdd: case Code::CheckedSub: case Code::CheckedMul:
-        expect(count == 2 && type(0) == DType::I64 && type(1) == DType::I64 &&
-                   region_.type(instruction.result) == DType::I64,
-               "checked arithmetic of what is no i64");
+        expect(count == 2 && is_integer(type(0)) && type(1) == type(0) && region_.type(instruction.result) == type(0),
+               "checked arithmetic of what are no integers of one type");
         expect(leaves, "checked arithmetic without an exit");
         break;
+      case Code::Call: {
+        const bool known = instruction.function >= 0 && std::size_t(instruction.function) < functions().size();
+        expect(known && count == std::size_t(functions()[std::size_t(instruction.function)].operands), "a call of no function");
+        for (std::size_t i = 0; i < count; ++i) expect(type(i) == DType::F64, "a call with what is no f64");
+        expect(region_.type(instruction.result) == DType::F64, "a call whose result is no f64");
+        break;
+      }
       case Code::Load:
         expect(count == 1 && type(0) == DType::I64, "an index that is no i64");
         expect(region_.type(instruction.result) == region_.memories[std::size_t(instruction.memory)].dtype,

@@ -66,7 +66,7 @@ void expect_same(const Region& region, const std::vector<Scalar>& inputs, const 
     for (std::size_t i = 0; i < inputs.size(); ++i) cells[i] = cell(region.type(region.inputs[i]), inputs[i]);
     std::vector<void*> places;
     for (DenseArray& memory : actual) places.push_back(memory.data.data());
-    const volatile int asked = 0;
+    const volatile std::uint8_t asked = 0;
     const auto compiled = compile_region(region, target_for(""), tier);
     ASSERT_EQ(compiled->run(cells.data(), places.data(), out.data(), &asked), left.exit) << region::print(region);
     const std::vector<DType> types = types_of_exit(region, left.exit);
@@ -144,7 +144,7 @@ TEST(RegionCode, LeavesAsAsked) {
   const auto compiled = compile_region(region, target_for(""), Tier::Optimised);
   const std::uint64_t input = 7;
   std::uint64_t out = 0;
-  const volatile int asked = 1;
+  const volatile std::uint8_t asked = 1;
   EXPECT_EQ(compiled->run(&input, nullptr, &out, &asked), 0);
   EXPECT_EQ(out, 7u);
 }

@@ -1,0 +1,238 @@
+#include "frame_hook/loop_regions.h"
+
+#include <cstring>
+
+#include "arrays/arrays.h"
+#include "runtime/base/status.h"
+
+namespace fj {
+
+namespace {
+
+using Cell = CompiledRegion::Cell;
+
+bool is_number(PyObject* object, const RegionGuard& guard) {
+  switch (guard.boxing) {
+    case Boxing::Int: {
+      int overflow = 0;
+      if (!PyLong_CheckExact(object)) return false;
+      (void)PyLong_AsLongLongAndOverflow(object, &overflow);
+      return overflow == 0;
+    }
+    case Boxing::Float: return PyFloat_CheckExact(object);
+    case Boxing::Bool: return PyBool_Check(object);
+    case Boxing::Numpy: return numpy_scalar_dtype(object) == guard.dtype;
+  }
+  return false;
+}
+
+Cell cell_of(PyObject* number) {
+  Cell cell = 0;
+  if (PyBool_Check(number)) return number == Py_True;
+  if (PyLong_CheckExact(number)) return Cell(PyLong_AsLongLong(number));
+  if (PyFloat_CheckExact(number)) {
+    const double value = PyFloat_AS_DOUBLE(number);
+    std::memcpy(&cell, &value, sizeof value);
+    return cell;
+  }
+  std::memcpy(&cell, number_pointer(number), size_in_bytes(*numpy_scalar_dtype(number)));
+  return cell;
+}
+
+Ref<> number_of(const Holding& holding, Cell cell) {
+  switch (holding.boxing) {
+    case Boxing::Int: return Ref<>::steal(PyLong_FromLongLong(std::int64_t(cell)));
+    case Boxing::Float: {
+      double value;
+      std::memcpy(&value, &cell, sizeof value);
+      return Ref<>::steal(PyFloat_FromDouble(value));
+    }
+    case Boxing::Bool: return Ref<>::steal(PyBool_FromLong(long(cell & 0xff)));
+    case Boxing::Numpy: return numpy_scalar(holding.dtype, &cell);
+  }
+  return {};
+}
+
+/// What one run has looked at.
+struct Entrance {
+  const LoopRegion& loop;
+  const FrameValues& values;
+  std::vector<PyObject*> objects;        // by place
+  std::vector<Ref<>> held;
+  std::vector<ArrayView> arrays;         // by memory
+  std::vector<std::pair<int, IteratorState>> iterators;
+
+  void reach(int from, ReachedPlace::How how, auto&& object) {
+    for (std::size_t i = 0; i < loop.reached.size(); ++i)
+      if (loop.reached[i].from == from && loop.reached[i].how == how) {
+        PyObject* const found = object(loop.reached[i].index);
+        held.push_back(Ref<>::borrow(found));
+        objects[values.slots.size() + i] = found;
+      }
+  }
+
+  bool iterates(PyObject* object, const RegionGuard& guard) {
+    static constexpr IteratorState::Kind kKinds[] = {IteratorState::Kind::Range, IteratorState::Kind::Items,
+                                                     IteratorState::Kind::Enumerate, IteratorState::Kind::Zip};
+    // Nothing but the frame holds it, or the iterator that goes through it and this run.
+    if (Py_REFCNT(object) > (guard.place < int(values.slots.size()) ? 1 : 2)) return false;
+    IteratorState state = read_iterator(object);
+    if (state.kind != kKinds[int(guard.kind) - int(RegionGuard::Kind::Range)]) return false;
+    if (guard.kind == RegionGuard::Kind::Range && state.step != guard.step) return false;
+    if (guard.kind == RegionGuard::Kind::Zip && int(state.over.size()) != guard.rank) return false;
+    reach(guard.place, ReachedPlace::How::Iterated, [&](int index) { return state.over[std::size_t(index)].get(); });
+    state.over.clear();
+    iterators.emplace_back(guard.place, std::move(state));
+    return true;
+  }
+
+  bool holds(const RegionGuard& guard) {
+    if (guard.kind == RegionGuard::Kind::Name) {
+      PyObject* const found = PyDict_GetItemWithError(guard.names.get(), guard.object.get());
+      if (found == nullptr) PyErr_Clear();
+      return found == guard.value.get();
+    }
+    PyObject* const object = objects[std::size_t(guard.place)];
+    if (guard.kind == RegionGuard::Kind::Unbound) return object == nullptr;
+    if (object == nullptr) return false;
+    switch (guard.kind) {
+      case RegionGuard::Kind::Number: return is_number(object, guard);
+      case RegionGuard::Kind::Array: {
+        ArrayView view;
+        if (array_library(object) != Library::Numpy || !read_numpy(object, view)) return false;
+        if (view.dtype != guard.dtype || view.rank != guard.rank || !view.aligned) return false;
+        if (guard.writes && !view.writeable) return false;
+        const std::int64_t last = view.strides[view.rank - 1];
+        if (guard.dense && last != view.stride_unit) return false;
+        for (int axis = 0; axis < view.rank; ++axis)
+          if (view.strides[axis] % view.stride_unit != 0) return false;
+        arrays.push_back(view);
+        return true;
+      }
+      case RegionGuard::Kind::Cell: {
+        if (!PyCell_Check(object) || PyCell_GET(object) == nullptr) return false;
+        reach(guard.place, ReachedPlace::How::Cell, [&](int) { return PyCell_GET(object); });
+        return true;
+      }
+      case RegionGuard::Kind::Same: return object == guard.value.get();
+      default: return iterates(object, guard);
+    }
+  }
+
+  std::int64_t position(int place, bool end) const {
+    for (const auto& [of, state] : iterators)
+      if (of == place) return end ? state.end : state.position;
+    return 0;
+  }
+
+  const ArrayView& array(int place) const {
+    std::size_t memory = 0;
+    while (loop.memories[memory] != place) ++memory;
+    return arrays[memory];
+  }
+
+  Cell input(const RegionInput& input) const {
+    switch (input.kind) {
+      case RegionInput::Kind::Number: return cell_of(objects[std::size_t(input.place)]);
+      case RegionInput::Kind::Size: return Cell(array(input.place).shape[input.axis]);
+      case RegionInput::Kind::Stride: {
+        const ArrayView& view = array(input.place);
+        return Cell(view.strides[input.axis] / view.stride_unit);
+      }
+      case RegionInput::Kind::Position: return Cell(position(input.place, false));
+      case RegionInput::Kind::End: return Cell(position(input.place, true));
+    }
+    return 0;
+  }
+
+  /// Null with an error set: there is no memory for it.
+  Ref<> object(const Holding& holding, const Cell* left) const {
+    const auto item = [&](std::size_t i) { return object(holding.items[i], left); };
+    switch (holding.kind) {
+      case Holding::Kind::Kept: return Ref<>::borrow(objects[std::size_t(holding.place)]);
+      case Holding::Kind::Empty: return {};
+      case Holding::Kind::Object: return holding.object;
+      case Holding::Kind::Number: return number_of(holding, left[holding.value]);
+      case Holding::Kind::Range: {
+        Ref<> range = Ref<>::steal(PyObject_CallFunction(
+            reinterpret_cast<PyObject*>(&PyRange_Type), "LLL", static_cast<long long>(left[holding.value]),
+            static_cast<long long>(left[holding.value + 1]), static_cast<long long>(holding.step)));
+        if (!range || !holding.iterates) return range;
+        return Ref<>::steal(PyObject_GetIter(range.get()));
+      }
+      case Holding::Kind::Items: {
+        const Ref<> over = item(0);
+        Ref<> made = over ? Ref<>::steal(PySeqIter_New(over.get())) : Ref<>();
+        const Ref<> done = made ? Ref<>::steal(PyObject_CallMethod(made.get(), "__setstate__", "L",
+                                                                   static_cast<long long>(left[holding.value])))
+                                : Ref<>();
+        return done ? made : Ref<>();
+      }
+      case Holding::Kind::Enumerate: {
+        const Ref<> over = item(0);
+        return over ? Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyEnum_Type), "OL", over.get(),
+                                                         static_cast<long long>(left[holding.value])))
+                    : Ref<>();
+      }
+      case Holding::Kind::Zip: case Holding::Kind::Tuple: {
+        Ref<> tuple = Ref<>::steal(PyTuple_New(Py_ssize_t(holding.items.size())));
+        for (std::size_t i = 0; tuple && i < holding.items.size(); ++i) {
+          Ref<> made = item(i);
+          if (!made) return {};
+          PyTuple_SET_ITEM(tuple.get(), Py_ssize_t(i), made.release());
+        }
+        if (!tuple || holding.kind == Holding::Kind::Tuple) return tuple;
+        return Ref<>::steal(PyObject_CallObject(reinterpret_cast<PyObject*>(&PyZip_Type), tuple.get()));
+      }
+      case Holding::Kind::Row: {
+        Ref<> row = item(0);
+        for (std::size_t i = 1; row && i < holding.items.size(); ++i) {
+          const Ref<> index = item(i);
+          row = index ? Ref<>::steal(PyObject_GetItem(row.get(), index.get())) : Ref<>();
+        }
+        return row;
+      }
+    }
+    return {};
+  }
+};
+
+}  // namespace
+
+CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues& values, FrameUpdate& update,
+                                        int& instruction) {
+  // Numbers too small are the one condition that the code does not look for.
+  if (numpy_trapped_conditions() & (kFloatUnderflow | (kFloatUnderflow << 16))) return Outcome::Other;
+  Entrance entrance{loop_, values, {values.slots.begin(), values.slots.end()}, {}, {}, {}};
+  entrance.objects.resize(values.slots.size() + loop_.reached.size());
+  for (const RegionGuard& guard : loop_.guards)
+    if (!entrance.holds(guard)) return Outcome::Other;
+
+  std::vector<Cell> inputs;
+  for (const RegionInput& input : loop_.inputs) inputs.push_back(entrance.input(input));
+  std::vector<void*> memories;
+  for (const ArrayView& array : entrance.arrays) memories.push_back(array.data);
+  std::size_t most = 1;
+  for (const region::Block& block : loop_.region.blocks) {
+    most = std::max(most, block.end.leave.values.size());
+    for (const region::Instruction& made : block.body) most = std::max(most, made.leave.values.size());
+  }
+  std::vector<Cell> left(most);
+  const volatile std::uint8_t* const asked = fj_pending_word(thread);
+  PyThreadState* const self = fj_release_gil();
+  const int number = code_->run(inputs.data(), memories.data(), left.data(), asked);
+  fj_take_gil(self);
+
+  ++entries_;
+  passes_ += std::int64_t(left[0]);
+  const RegionExit& exit = loop_.exits[std::size_t(number)];
+  update.clear();
+  for (const Holding& holding : exit.places) {
+    update.slots.push_back(entrance.object(holding, left.data()));
+    if (!update.slots.back() && PyErr_Occurred()) return Outcome::Failed;
+  }
+  instruction = exit.instruction;
+  return Outcome::Ran;
+}
+
+}  // namespace fj

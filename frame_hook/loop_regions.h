@@ -1,0 +1,50 @@
+/// Loops that run as regions: found by what the frame holds at the header, entered, and left with the frame as CPython
+/// would have it there.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "codegen/llvm/region.h"
+#include "cpython/cpython.h"
+#include "segment/segment.h"
+#include "tracer/regions/loop_region.h"
+
+namespace fj {
+
+class CompiledLoop {
+ public:
+  CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code) : loop_(std::move(loop)), code_(std::move(code)) {}
+
+  enum class Outcome : std::uint8_t { Ran, Other, Failed };
+  /// Runs the region if what it was made for holds of the frame. Ran: `update.slots` are the frame's new objects, and it
+  /// stands before `instruction`. Other: nothing has happened. Failed: an error is set.
+  Outcome run(PyThreadState* thread, const FrameValues& values, FrameUpdate& update, int& instruction);
+
+  const LoopRegion& loop() const { return loop_; }
+  /// Entering and leaving has cost more than the passes have saved.
+  bool loses() const { return entries_ >= kJudged && passes_ < kWorth * entries_; }
+
+ private:
+  static constexpr std::int64_t kJudged = 16, kWorth = 4;  // passes that pay for one entry
+
+  LoopRegion loop_;
+  std::unique_ptr<CompiledRegion> code_;
+  std::int64_t entries_ = 0, passes_ = 0;
+};
+
+/// The regions of one loop, by the types they were made for.
+class LoopRegions {
+ public:
+  static constexpr std::size_t kKinds = 4;
+  static constexpr int kTries = 8;
+  /// Those that have been made, the last used first.
+  std::vector<std::shared_ptr<CompiledLoop>> made;
+  int tries = 0;
+  bool given_up = false;
+  std::string why;  // given_up: in words
+};
+
+}  // namespace fj

@@ -1,0 +1,259 @@
+// Calls of known_functions.def.
+#include <opcode.h>
+
+#include <array>
+
+#include "arrays/arrays.h"
+#include "graph_ir/ops.h"
+#include "tracer/regions/region_builder.h"
+
+namespace fj {
+
+namespace {
+
+struct Call {
+  RegionBuilder& b;
+  const std::vector<Known>& arguments;
+  const char* name;
+  int given;
+
+  std::size_t count() const { return arguments.size(); }
+  bool numbers(std::size_t wanted) const {
+    if (count() != wanted) return false;
+    for (const Known& argument : arguments)
+      if (!argument.is_number()) return false;
+    return true;
+  }
+  ValueId real(std::size_t i) const { return b.as_float(arguments[i]); }
+};
+using Result = std::optional<Known>;
+using Rule = Result (*)(const Call&);
+
+Result absolute(const Call& call) {
+  if (!call.numbers(1)) return std::nullopt;
+  return call.b.absolute(call.arguments[0]);
+}
+
+Result convert(const Call& call) {
+  if (!call.numbers(1)) return std::nullopt;
+  return call.b.converted(call.arguments[0], Boxing(call.given), DType::I64);
+}
+
+Result to_numpy(const Call& call) {
+  if (!call.numbers(1)) return std::nullopt;
+  return call.b.converted(call.arguments[0], Boxing::Numpy, DType(call.given));
+}
+
+Result divmod(const Call& call) {
+  if (!call.numbers(2) || call.arguments[0].is_numpy() || call.arguments[1].is_numpy()) return std::nullopt;
+  Known made;
+  made.kind = Known::Kind::Tuple;
+  for (int operation : {NB_FLOOR_DIVIDE, NB_REMAINDER})
+    made.items.push_back(call.b.binary(operation, call.arguments[0], call.arguments[1]));
+  return made;
+}
+
+Result power(const Call& call) {
+  if (!call.numbers(2)) return std::nullopt;
+  return call.b.binary(NB_POWER, call.arguments[0], call.arguments[1]);
+}
+
+Result enumerate(const Call& call) {
+  if (call.count() < 1 || call.count() > 2) return std::nullopt;
+  Known made;
+  made.kind = Known::Kind::Enumerate;
+  made.items.push_back(call.b.iterator(call.arguments[0]));
+  if (call.count() == 2 && call.arguments[1].boxing != Boxing::Int) return std::nullopt;
+  made.items.push_back(call.count() == 2 ? RegionBuilder::python_int(call.b.as_int(call.arguments[1]))
+                                         : RegionBuilder::python_int(call.b.integer(0)));
+  return made;
+}
+
+Result zip(const Call& call) {
+  if (call.count() == 0) return std::nullopt;
+  Known made;
+  made.kind = Known::Kind::Zip;
+  for (const Known& argument : call.arguments) made.items.push_back(call.b.iterator(argument));
+  return made;
+}
+
+Result length(const Call& call) {
+  if (call.count() != 1) return std::nullopt;
+  const Known& of = call.arguments[0];
+  switch (of.kind) {
+    case Known::Kind::Array: case Known::Kind::Row: return RegionBuilder::python_int(call.b.size(of, 0));
+    case Known::Kind::Tuple: return RegionBuilder::python_int(call.b.integer(std::int64_t(of.items.size())));
+    default: return std::nullopt;
+  }
+}
+
+/// The first argument stays unless another one is greater (less): which object it is decides its type.
+Result extreme(const Call& call) {
+  if (call.count() < 2) return std::nullopt;
+  for (const Known& argument : call.arguments)
+    if (!argument.is_number()) return std::nullopt;
+  Known best = call.arguments[0];
+  for (std::size_t i = 1; i < call.count(); ++i) {
+    const Known& next = call.arguments[i];
+    const ValueId better = call.b.truth(call.b.compare(call.given, next, best));
+    if (next.boxing == best.boxing && next.dtype == best.dtype) {
+      best = RegionBuilder::number(best.boxing, best.dtype, call.b.op(Op::where, {better, next.value, best.value}));
+      continue;
+    }
+    if (call.count() != 2) return std::nullopt;
+    call.b.fork(better, next, best);
+    return best;
+  }
+  return best;
+}
+
+Result range(const Call& call) {
+  if (call.count() < 1 || call.count() > 3) return std::nullopt;
+  for (const Known& argument : call.arguments)
+    if (!argument.is_number() || is_float(argument.dtype) || argument.dtype == DType::Bool || argument.dtype == DType::U64)
+      return std::nullopt;
+  Known made;
+  made.kind = Known::Kind::Range;
+  if (call.count() == 3) {
+    const auto step = call.b.known_int(call.arguments[2]);
+    if (!step || *step == 0 || std::abs(*step) > (1 << 20)) return std::nullopt;
+    made.step = *step;
+  }
+  // The items of a range of NumPy's integers are Python's.
+  const ValueId start = call.count() == 1 ? call.b.integer(0) : call.b.as_int(call.arguments[0]);
+  const ValueId end = call.b.as_int(call.arguments[call.count() == 1 ? 0 : 1]);
+  const ValueId far = call.b.integer(std::int64_t(1) << 62), back = call.b.integer(-(std::int64_t(1) << 62));
+  for (ValueId value : {start, end})
+    call.b.leave_if(call.b.op(Op::bit_or, {call.b.op(Op::gt, {value, far}), call.b.op(Op::lt, {value, back})}));
+  made.items = {RegionBuilder::python_int(start), RegionBuilder::python_int(end)};
+  return made;
+}
+
+Result reversed(const Call& call) {
+  if (call.count() != 1 || call.arguments[0].kind != Known::Kind::Range || std::abs(call.arguments[0].step) != 1)
+    return std::nullopt;
+  const Known& of = call.arguments[0];
+  Known made;
+  made.kind = Known::Kind::RangeIterator;
+  made.step = -of.step;
+  const ValueId start = of.items[0].value, step = call.b.integer(of.step);
+  // Of an empty range the end may lie before the start.
+  const ValueId empty = call.b.op(of.step > 0 ? Op::ge : Op::le, {start, of.items[1].value});
+  const ValueId end = call.b.op(Op::where, {empty, start, of.items[1].value});
+  made.items = {RegionBuilder::python_int(call.b.op(Op::sub, {end, step})),
+                RegionBuilder::python_int(call.b.op(Op::sub, {start, step}))};
+  return made;
+}
+
+Result rounded(const Call& call) {
+  if (!call.numbers(1) || call.arguments[0].is_numpy()) return std::nullopt;
+  return call.b.floored(call.arguments[0], Op::round);
+}
+
+Result whole(const Call& call) {
+  if (!call.numbers(1)) return std::nullopt;
+  if (call.arguments[0].is_numpy() && call.arguments[0].dtype != DType::F64) return std::nullopt;
+  return call.b.floored(call.arguments[0], Op(call.given));
+}
+
+Result on_floats(const Call& call) {
+  const Op op = Op(call.given);
+  if (!call.numbers(row(op).operands.size())) return std::nullopt;
+  std::vector<ValueId> operands;
+  for (std::size_t i = 0; i < call.count(); ++i) operands.push_back(call.real(i));
+  return RegionBuilder::python_float(call.b.op(op, std::move(operands)));
+}
+
+Result asked(const Call& call) {
+  if (!call.numbers(1)) return std::nullopt;
+  return RegionBuilder::python_bool(call.b.op(Op(call.given), {call.real(0)}));
+}
+
+/// The C library's function of the same name, where numbers are finite and so is its result: else math may raise.
+Result library(const Call& call) {
+  const int number = region::function_number(call.name);
+  if (!call.numbers(std::size_t(region::functions()[std::size_t(number)].operands))) return std::nullopt;
+  std::vector<ValueId> operands;
+  for (std::size_t i = 0; i < call.count(); ++i) {
+    operands.push_back(call.real(i));
+    call.b.leave_unless_finite(operands.back());
+  }
+  const ValueId made = call.b.call(call.name, operands);
+  call.b.leave_unless_finite(made);
+  return RegionBuilder::python_float(made);
+}
+
+Result logarithm(const Call& call) {
+  if (!call.numbers(1)) return std::nullopt;
+  const ValueId of = call.real(0);
+  call.b.leave_if(call.b.op(Op::logical_not, {call.b.op(Op::gt, {of, call.b.real(0)})}));
+  return library(call);
+}
+
+Result math_power(const Call& call) {
+  if (!call.numbers(2)) return std::nullopt;
+  return RegionBuilder::python_float(
+      call.b.binary(NB_POWER, RegionBuilder::python_float(call.real(0)), RegionBuilder::python_float(call.real(1))).value);
+}
+
+Result root(const Call& call) {
+  if (!call.numbers(1)) return std::nullopt;
+  const ValueId of = call.real(0);
+  call.b.leave_unless_finite(of);
+  call.b.leave_if(call.b.op(Op::lt, {of, call.b.real(0)}));
+  return RegionBuilder::python_float(call.b.op(Op::sqrt, {of}));
+}
+
+Result numpy_root(const Call& call) {
+  if (!call.numbers(1)) return std::nullopt;
+  const Known& of = call.arguments[0];
+  if (of.is_numpy() && !is_float(of.dtype)) return std::nullopt;
+  const ValueId value = of.is_numpy() ? of.value : call.real(0);
+  call.b.leave_unless_finite(value);
+  call.b.leave_if(call.b.op(Op::lt, {value, call.b.constant(call.b.type(value), 0.0)}));
+  return RegionBuilder::numpy(call.b.op(Op::sqrt, {value}), call.b.type(value));
+}
+
+Result numpy_abs(const Call& call) {
+  if (!call.numbers(1) || call.arguments[0].dtype == DType::Bool) return std::nullopt;
+  const Known made = call.b.absolute(call.arguments[0]);
+  return RegionBuilder::numpy(made.value, made.dtype);
+}
+
+struct Row {
+  const char *module, *name;
+  Rule rule;
+  int given;
+};
+constexpr Row kRows[] = {
+#define FJ_FUNCTION(module, name, rule, given) {module, name, rule, given},
+#include "tracer/regions/known_functions.def"
+};
+
+/// The functions themselves, by row; those of modules that are not loaded yet are looked for again.
+const Row* row_of(PyObject* callable) {
+  static std::array<PyObject*, std::size(kRows)> found{};  // never released
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i] == nullptr) {
+      PyObject* const module = PyDict_GetItemString(PyImport_GetModuleDict(), kRows[i].module);
+      if (module == nullptr) continue;
+      found[i] = PyObject_GetAttrString(module, kRows[i].name);
+      if (found[i] == nullptr) {
+        PyErr_Clear();
+        continue;
+      }
+    }
+    if (found[i] == callable) return &kRows[i];
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::optional<Known> RegionBuilder::call_known(PyObject* callable, const std::vector<Known>& arguments) {
+  const Row* const row = row_of(callable);
+  if (row == nullptr) return std::nullopt;
+  return row->rule(Call{*this, arguments, row->name, row->given});
+}
+
+}  // namespace fj

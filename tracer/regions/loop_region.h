@@ -1,0 +1,132 @@
+/// A loop of bytecode as a region (graph_ir/region/region.h), and what the region's numbers mean in the frame.
+///
+/// The builder runs the loop's instructions on what is known of each slot and stack entry: a number in a register, an
+/// array that the frame holds, an object that stays as it is. Types are those of the live frame at the loop's header. A
+/// block begins where the code jumps to, once for each combination of types that comes there, so that a variable may be
+/// another type in the first pass than later. What the builder doesn't know is an exit: everything before has happened,
+/// CPython runs that instruction, and the region is entered again at the next header.
+///
+/// Python's rules are kept by exits: an int that needs more than 64 bits, a divisor of zero, an index out of range, a
+/// NumPy scalar whose operation would warn leave before their instruction, which CPython then runs and reports.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cpython/cpython.h"
+#include "cpython/ref.h"
+#include "graph_ir/region/region.h"
+#include "guards/source.h"
+#include "tracer/interpreter/loops.h"
+
+namespace fj {
+
+/// Which type of Python's a number has.
+enum class Boxing : std::uint8_t { Int, Float, Bool, Numpy };
+
+/// Objects of the frame have places: its slots, then its stack, then what is reached from those.
+struct ReachedPlace {
+  enum class How : std::uint8_t {
+    Cell,        // the contents of the cell at `from`
+    Iterated,    // what the iterator at `from` goes through: number `index` of them
+  };
+  How how;
+  int from;
+  int index = 0;
+};
+
+/// What the region is given, in the order of its inputs.
+struct RegionInput {
+  enum class Kind : std::uint8_t {
+    Number,      // the number at `place`
+    Size,        // of an axis of the array there
+    Stride,      // in elements
+    Position,    // of the iterator there: the next number of a range, the next index of an array, enumerate's count
+    End,         // of the range iterator there: the first number it does not reach
+  };
+  Kind kind;
+  int place;
+  int axis = 0;
+};
+
+/// What a slot or stack entry holds where the region is left.
+struct Holding {
+  enum class Kind : std::uint8_t {
+    Kept,        // the object that is at `place`
+    Empty,       // unbound, or the NULL of a call
+    Object,      // `object`
+    Number,      // made of value number `value` of the exit
+    Range,       // range(start, end, step), by two values; `iterates`: an iterator over it (nobody else holds the frame's own)
+    Items,       // an iterator over items[0], at the index `value`
+    Enumerate,   // over items[0], with the count `value`
+    Zip,         // over the items
+    Tuple,       // of the items
+    Row,         // the array items[0], indexed by the other items
+  };
+  Kind kind = Kind::Kept;
+  int place = -1;       // Kept
+  Ref<> object;
+  Boxing boxing = Boxing::Int;
+  DType dtype = DType::I64;  // Number
+  int value = -1;
+  std::int64_t step = 1;
+  bool iterates = false;
+  std::vector<Holding> items;
+};
+
+struct RegionExit {
+  int instruction;
+  std::vector<Holding> places;  // the slots, then the stack
+};
+
+/// What has to hold of the frame for the region to be entered; else another region is made for what there is.
+struct RegionGuard {
+  enum class Kind : std::uint8_t {
+    Number,      // at `place`: of this type
+    Array,       // at `place`: of this dtype and rank; `writes`: it can be written
+    Unbound,     // nothing is at `place`
+    Range,       // an iterator over a range at `place`, which nothing else holds, with this step
+    Items,       // likewise one over an array
+    Enumerate,
+    Zip,         // over as many iterators as `rank` says
+    Cell,        // a cell with contents
+    Name,        // `object` is `value` in the dict `names`; no value: it isn't there
+    Same,        // the object at `place` is `value`
+  };
+  Kind kind;
+  int place = -1;
+  Boxing boxing = Boxing::Int;
+  DType dtype = DType::I64;
+  int rank = 0;
+  bool writes = false;
+  bool dense = false;   // Array: the last axis has stride 1
+  std::int64_t step = 1;
+  Ref<> names, object, value;
+};
+
+struct LoopRegion {
+  region::Region region;
+  std::vector<RegionInput> inputs;
+  std::vector<int> memories;    // by memory: the place of its array
+  std::vector<ReachedPlace> reached;
+  std::vector<RegionExit> exits;  // the first value of each is the number of passes that were made
+  std::vector<RegionGuard> guards;
+  /// What is left to CPython, by line, in words.
+  std::vector<std::pair<int, std::string>> unknown;
+};
+
+/// Everything that is known of one object of the frame by asking it; nothing is changed.
+struct IteratorState {
+  enum class Kind : std::uint8_t { None, Range, Items, Enumerate, Zip } kind = Kind::None;
+  std::int64_t position = 0, end = 0, step = 1;
+  std::vector<Ref<>> over;
+};
+IteratorState read_iterator(PyObject* object);
+
+/// The region of a loop for a frame that stands at its header with these values. Nothing, and `why` in words: none can
+/// be made.
+std::optional<LoopRegion> build_region(const FjCode& code, const Loop& loop, const FrameValues& values,
+                                       std::string& why);
+
+}  // namespace fj

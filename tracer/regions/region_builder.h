@@ -1,0 +1,184 @@
+/// The builder of loop_region.h: what its files share.
+#pragma once
+
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tracer/regions/loop_region.h"
+
+namespace fj {
+
+/// What is known of an object while a region is built.
+struct Known {
+  enum class Kind : std::uint8_t {
+    Entry,      // what was at `place` at the header, not looked at
+    Empty,      // unbound, or the NULL of a call
+    Object,     // `object` itself
+    Number,     // `value`, of type `boxing` (and `dtype`); `object` too where it is a constant
+    Array,      // the array at `place`
+    Row,        // of the array at `place`, its first axes indexed by the items; `value`: the element it begins at
+    Range,      // items: start, end
+    RangeIterator,  // items: next, end
+    Items,      // an iterator over items[0], an Array or Row; items[1]: the index
+    Enumerate,  // items: iterator, count
+    Zip,        // items: iterators
+    Tuple,
+  };
+  Kind kind = Kind::Empty;
+  int place = -1;        // Entry, Array, Row
+  Ref<> object;
+  Boxing boxing = Boxing::Int;
+  DType dtype = DType::I64;
+  ValueId value;
+  std::int64_t step = 1; // Range, RangeIterator
+  std::vector<Known> items;
+
+  bool is_number() const { return kind == Kind::Number; }
+  bool is_numpy() const { return is_number() && boxing == Boxing::Numpy; }
+};
+
+/// The instruction is CPython's, for a reason in words.
+struct Unknown {
+  std::string what;
+};
+
+class RegionBuilder {
+ public:
+  using Code = region::Code;
+
+  RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values);
+  std::optional<LoopRegion> build(std::string& why);
+
+  // ---- values: the element types are those of the operands
+  ValueId constant(DType dtype, const Scalar& value);
+  ValueId integer(std::int64_t value) { return constant(DType::I64, value); }
+  ValueId real(double value) { return constant(DType::F64, value); }
+  ValueId op(Op op, std::vector<ValueId> operands);
+  ValueId cast(ValueId value, DType to);
+  ValueId call(std::string_view function, std::vector<ValueId> operands);
+  ValueId checked(Code code, ValueId a, ValueId b);
+  DType type(ValueId value) const { return region_.type(value); }
+  /// The region is left before this instruction where the condition holds.
+  void leave_if(ValueId condition);
+
+  // ---- numbers
+  static Known number(Boxing boxing, DType dtype, ValueId value);
+  static Known python_int(ValueId value) { return number(Boxing::Int, DType::I64, value); }
+  static Known python_float(ValueId value) { return number(Boxing::Float, DType::F64, value); }
+  static Known python_bool(ValueId value) { return number(Boxing::Bool, DType::Bool, value); }
+  static Known numpy(ValueId value, DType dtype) { return number(Boxing::Numpy, dtype, value); }
+  static Known object(PyObject* object);
+  Known literal(PyObject* object);
+  std::optional<std::int64_t> known_int(const Known& value) const;
+  /// Python's own numbers as i64 and f64.
+  ValueId as_int(const Known& value);
+  ValueId as_float(const Known& value);
+  /// As NumPy makes one operand of the type of both: `dtype` holds what a Python number is worth, or the region is left.
+  ValueId as_dtype(const Known& value, DType dtype);
+  ValueId truth(const Known& value);
+  ValueId index(const Known& value);
+
+  // ---- Python's operations (scalar_rules.cpp)
+  Known binary(int operation, const Known& a, const Known& b);
+  Known compare(int operation, const Known& a, const Known& b);
+  Known negative(const Known& value);
+  Known inverted(const Known& value);
+  Known absolute(const Known& value);
+  Known floored(const Known& value, Op rounding);
+  Known converted(const Known& value, Boxing boxing, DType dtype);
+  /// What an element of an array of this dtype becomes where the number is assigned to it.
+  ValueId stored(const Known& value, DType dtype);
+  /// NumPy warns of what is not finite and was made of finite numbers.
+  void leave_unless_finite(ValueId value);
+
+  // ---- arrays and iterators
+  int rank(const Known& array) const;
+  ValueId size(const Known& array, int axis);
+  Known element(const Known& array, const std::vector<Known>& indices);
+  Known iterator(const Known& iterable);
+
+  // ---- calls (known_functions.cpp)
+  std::optional<Known> call_known(PyObject* callable, const std::vector<Known>& arguments);
+  /// Two ways that give objects of different types.
+  void fork(ValueId condition, const Known& yes, const Known& no);
+
+ private:
+  struct State {
+    std::vector<Known> places;  // slots, then the stack
+    ValueId passes;
+  };
+  struct Pending {
+    int block, instruction;
+    State state;
+  };
+  struct ArrayFacts {
+    DType dtype;
+    std::vector<ValueId> sizes, strides;
+    int memory = -1;
+    std::size_t guard;
+  };
+
+  PyObject* object_at(int place) const { return objects_[std::size_t(place)]; }
+  Known resolve(const Known& known);
+  Known resolve_object(int place);
+  Known resolve_iterator(int place, const IteratorState& state);
+  ValueId input(RegionInput::Kind kind, int place, DType dtype, int axis = 0);
+  int reach(ReachedPlace::How how, int from, int index, PyObject* object);
+  void guard_same(int place);
+  ArrayFacts& facts(const Known& array);
+  std::pair<ValueId, int> offset(const Known& array, const std::vector<Known>& indices);
+
+  void run(Pending pending);
+  /// False: the block has ended.
+  bool execute(const FjInstr& instr, int at);
+  bool call_instruction(const FjInstr& instr);
+  void load_global(const FjInstr& instr);
+  void load_attribute(PyObject* name);
+  void subscript();
+  void store_subscript();
+  bool next_item(const FjInstr& instr, int at);
+  bool contains(const FjInstr& instr);
+  bool branch(ValueId condition, int yes, int no, const State& yes_state, const State& no_state);
+
+  void jump(int to, State state);
+  /// To the next instruction, in a block that was begun within one.
+  void jump_on(int to) {
+    const int here = block_;
+    jump(to, state_);
+    block_ = here;
+  }
+  region::Target target(int to, State state);
+  void end(region::Terminator terminator);
+  region::Leave leave(int instruction, const State& state);
+  Holding holding(const Known& known, int place, std::vector<ValueId>& values);
+  bool is_inside(int instruction) const { return loop_.contains(instruction); }
+
+  region::Block& block() { return region_.blocks[std::size_t(block_)]; }
+  Known& peek(int n) { return state_.places[state_.places.size() - std::size_t(n)]; }
+  Known pop();
+  void push(Known known) { state_.places.push_back(std::move(known)); }
+  Known pop_number();
+
+  const FjCode& code_;
+  PyCodeObject* const object_code_;
+  const Loop loop_;
+  const FrameValues values_;
+  LoopRegion made_;
+  region::Region& region_ = made_.region;
+  std::vector<PyObject*> objects_;  // by place
+  std::vector<Ref<>> held_;
+  std::map<int, Known> resolved_;
+  std::map<int, ArrayFacts> arrays_;
+  std::map<std::pair<int, std::string>, int> blocks_;  // by instruction and types
+  std::map<int, int> versions_;
+  std::vector<int> entrances_;  // how many jumps lead to an instruction
+  std::vector<Pending> pending_;
+  State state_, before_;
+  int block_ = 0, at_ = 0;
+  bool ended_ = false;
+  int finished_passes_ = 0;
+};
+
+}  // namespace fj
