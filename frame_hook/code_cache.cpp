@@ -146,6 +146,9 @@ int CodeCache::traverse(visitproc visit, void* arg) const {
         Py_VISIT(call.caller.get());
       }
     }
+  for (const JudgedLoop& loop : loops_)
+    for (const auto& made : loop.regions.made)
+      if (const int stop = made.use_count() == 1 ? made->traverse(visit, arg) : 0) return stop;
   return 0;
 }
 

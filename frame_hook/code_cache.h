@@ -78,6 +78,12 @@ class CodeCache {
     bool cpythons = false;  // its passes run in CPython: what they would save compiled costs more (loop_account.h)
   };
   std::vector<JudgedLoop>& loops() { return loops_; }
+  /// The loop with this header; null: there is none.
+  JudgedLoop* loop_at(int header) {
+    for (JudgedLoop& loop : loops_)
+      if (loop.header == header) return &loop;
+    return nullptr;
+  }
 
   /// What a run of the function has found out about its loops.
   struct Judgement {

@@ -9,6 +9,7 @@
 
 #include "arrays/arrays.h"
 #include "cpython/signals.h"
+#include "frame_hook/loop_account.h"
 #include "frame_hook/backends.h"
 #include "frame_hook/compared_call.h"
 #include "frame_hook/segment_bytes.h"
@@ -215,6 +216,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     request.generalise.never_dynamic = !options.dynamic.value_or(true);
     request.many = place.segments.size() >= 3;
     request.follow = options.follow;
+    request.regions = judges_loops(state, options);
     request.decisions = decisions;
     PyObject* const callable = options.backend == state.options.backend ? state.backend.get() : nullptr;
     request.generalise.builtin_backend = callable == nullptr && is_builtin_backend(options.backend);

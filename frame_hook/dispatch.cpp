@@ -201,25 +201,6 @@ PyObject* hand_over_reaching(FunctionState& state, PyThreadState* thread, FjFram
   return hand_over(thread, frame, code, instruction);
 }
 
-/// Whether loops may be CPython's. A function that follows branches, or that may break nowhere (fullgraph), has no
-/// other way to run, and a back end of the user's is asked for whatever it costs.
-bool judges_loops(const FunctionState& state, const Options& options) {
-  return options.retire && !options.follow && !options.fullgraph && state.backend.get() == nullptr &&
-         (options.backend == "auto" || options.backend == "llvm");
-}
-
-/// For a loop inside of one that is not CPython's: the executor runs its passes, from its header until the frame stands
-/// elsewhere.
-Step run_concretely(FunctionState& state, PyThreadState* thread, FjFrame* frame, const FjCode& code, Loop loop,
-                    LoopAccount& account) {
-  Step step{Step::Kind::Next, loop.header};
-  int count = 0;
-  for (; step.kind == Step::Kind::Next && loop.contains(step.next); ++count)
-    step = execute_break(state, thread, frame, code, step.next);
-  account.executed(count);
-  return step;
-}
-
 /// A region for what the frame holds at the header. Null: `why` says why there is none.
 std::shared_ptr<CompiledLoop> make_region(const FjCode& code, const Loop& loop, const FrameValues& values,
                                           std::string& why) {
@@ -241,12 +222,22 @@ std::shared_ptr<CompiledLoop> make_region(const FjCode& code, const Loop& loop, 
   return std::make_shared<CompiledLoop>(std::move(*built), std::move(compiled));
 }
 
+void note_region(FunctionState& state, int line, const LoopRegion& loop) {
+  LoopEvent event{state.name, line, "one region, " + std::to_string(loop.region.blocks.size()) + " blocks, " +
+                                        std::to_string(loop.region.exits) + " exits"};
+  for (const auto& [at, what] : loop.unknown)
+    if (const std::string left = what + " in line " + std::to_string(at); event.reason.find(left) == std::string::npos)
+      event.reason += (event.reason.empty() ? "left to CPython: " : ", ") + left;
+  const bool listed = log_enabled(Artifact::graphs, state.name);
+  state.events->loop(std::move(event), listed ? region::print(loop.region) : "");
+}
+
 /// The frame stands before the loop's header: a region runs its passes, and the executor what the region leaves to
 /// CPython within a pass. False: there is no region for it.
 bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, FjFrame* frame, const FjCode& code,
                 CodeCache::JudgedLoop& loop, Step& step) {
   LoopRegions& regions = loop.regions;
-  if (regions.given_up) return false;
+  if (regions.given_up || !CompiledLoop::possible()) return false;
   int instruction = loop.header;
   {
     Scratch scratch;
@@ -257,8 +248,7 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     std::shared_ptr<CompiledLoop> running;
     const auto give_up = [&](std::string why) {
       regions.given_up = true;
-      regions.why = std::move(why);
-      if (getenv("FJ_DEBUG")) fprintf(stderr, "given up at line %d: %s\n", code.instrs[loop.header].line, regions.why.c_str());
+      state.events->loop({state.name, code.instrs[loop.header].line, "", std::move(why)});
     };
     for (std::size_t i = 0; i < regions.made.size() && outcome == CompiledLoop::Outcome::Other; ++i) {
       running = regions.made[i];
@@ -283,26 +273,48 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         give_up(why);
         return false;
       }
-      if (running) regions.made.insert(regions.made.begin(), running);
+      note_region(state, code.instrs[loop.header].line, running->loop());
+      regions.made.insert(regions.made.begin(), running);
       if (regions.made.size() > LoopRegions::kKinds) regions.made.pop_back();
     }
     if (outcome == CompiledLoop::Outcome::Failed) {
       step = {Step::Kind::Finished, 0, fj_frame_finish(thread, frame, nullptr)};
       return true;
     }
+    ++totals().regions_entered;
     update_frame(frame, scratch.update());
     if (running->loses()) give_up("its passes are left to CPython too often");
-    if (getenv("FJ_DEBUG")) fprintf(stderr, "region at line %d left at line %d %s\n", code.instrs[loop.header].line, code.instrs[instruction].line, fj_opcode_name(code.instrs[instruction].opcode));
   }
-  const auto is_header = [&](int at) {
-    return std::any_of(cache.loops().begin(), cache.loops().end(), [&](const Loop& known) { return known.header == at; });
-  };
   step = {Step::Kind::Next, instruction};
   while (step.kind == Step::Kind::Next && loop.contains(step.next)) {
     step = execute_break(state, thread, frame, code, step.next);
-    if (step.kind == Step::Kind::Next && is_header(step.next)) break;
+    if (step.kind == Step::Kind::Next && cache.loop_at(step.next) != nullptr) break;
   }
   return true;
+}
+
+/// For a loop whose passes are worth no compiled piece, inside of one that is not CPython's or around one that is a
+/// region: the executor runs them, from its header until the frame stands elsewhere.
+Step run_concretely(FunctionState& state, CodeCache& cache, PyThreadState* thread, FjFrame* frame, const FjCode& code,
+                    const Loop& loop, LoopAccount& account) {
+  Step step{Step::Kind::Next, loop.header};
+  int count = 0;
+  while (step.kind == Step::Kind::Next && loop.contains(step.next)) {
+    CodeCache::JudgedLoop* const inner = step.next == loop.header ? nullptr : cache.loop_at(step.next);
+    if (inner != nullptr && run_region(state, cache, thread, frame, code, *inner, step)) continue;
+    step = execute_break(state, thread, frame, code, step.next);
+    ++count;
+  }
+  account.executed(count);
+  return step;
+}
+
+/// Whether a loop inside of this one runs as a region.
+bool has_regions(CodeCache& cache, const Loop& loop) {
+  return std::any_of(cache.loops().begin(), cache.loops().end(), [&](const CodeCache::JudgedLoop& inner) {
+    return inner.header != loop.header && loop.contains(inner.header) && !inner.regions.made.empty() &&
+           !inner.regions.given_up;
+  });
 }
 
 /// Keeps for later calls whether the function's loops are CPython's, as this run has found.
@@ -333,6 +345,15 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     fj_frame_set_next(frame, 0);
     return fj_pass_frame(thread, frame, 0);
   };
+  // Of a step that is not the frame's next instruction.
+  auto end = [&](const Step& step) {
+    fj_leave_recursion(thread);
+    return step.kind == Step::Kind::Finished ? step.result : hand_over_reaching(state, thread, frame, code, step.next);
+  };
+  auto try_region = [&](int header, Step& step) {
+    CodeCache::JudgedLoop* const loop = cache.loop_at(header);
+    return loop != nullptr && run_region(state, cache, thread, frame, code, *loop, step);
+  };
   auto finish = [&](PyObject* result) {
     fj_leave_recursion(thread);
     return fj_frame_finish(thread, frame, result);
@@ -344,35 +365,20 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     account.emplace(cache);
   }
   for (int instruction = 0;;) {
-    if (account && begun) {
-      const auto loop = std::find_if(cache.loops().begin(), cache.loops().end(),
-                                     [&](const Loop& known) { return known.header == instruction; });
-      Step step{Step::Kind::Handover, instruction};
-      if (loop != cache.loops().end() && run_region(state, cache, thread, frame, code, *loop, step)) {
-        switch (step.kind) {
-          case Step::Kind::Finished: fj_leave_recursion(thread); return step.result;
-          case Step::Kind::Handover:
-            fj_leave_recursion(thread);
-            return hand_over_reaching(state, thread, frame, code, step.next);
-          case Step::Kind::Next: instruction = step.next; break;
-        }
-        continue;
-      }
+    if (Step step; account && begun && try_region(instruction, step)) {
+      if (step.kind != Step::Kind::Next) return end(step);
+      instruction = step.next;
+      continue;
     }
     if (account && begun && account->is_cpythons(instruction)) {
       const Loop loop = account->loop_at(instruction);
       Step step{Step::Kind::Handover, instruction};
-      if (account->inside_another())
-        step = run_concretely(state, thread, frame, code, loop, *account);
+      if (account->inside_another() || has_regions(cache, loop))
+        step = run_concretely(state, cache, thread, frame, code, loop, *account);
       else
         keep_judgement(state, cache, *account, given, loop.header);
-      switch (step.kind) {
-        case Step::Kind::Finished: fj_leave_recursion(thread); return step.result;
-        case Step::Kind::Handover:
-          fj_leave_recursion(thread);
-          return hand_over_reaching(state, thread, frame, code, step.next);
-        case Step::Kind::Next: instruction = step.next; break;
-      }
+      if (step.kind != Step::Kind::Next) return end(step);
+      instruction = step.next;
       continue;
     }
     int next;
@@ -484,14 +490,10 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       instruction = next;
       continue;
     }
-    const Step step = execute_break(state, thread, frame, code, next);
-    switch (step.kind) {
-      case Step::Kind::Finished: fj_leave_recursion(thread); return step.result;
-      case Step::Kind::Handover:
-        fj_leave_recursion(thread);
-        return hand_over_reaching(state, thread, frame, code, step.next);
-      case Step::Kind::Next: instruction = step.next; break;
-    }
+    Step step;
+    if (!account || !try_region(next, step)) step = execute_break(state, thread, frame, code, next);
+    if (step.kind != Step::Kind::Next) return end(step);
+    instruction = step.next;
   }
 }
 

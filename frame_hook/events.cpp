@@ -211,11 +211,27 @@ void Events::note(FallbackEvent event) {
     log(Artifact::fallbacks, event.text());
 }
 
+std::string LoopEvent::text() const {
+  std::string result = "framejit: loop at line " + std::to_string(line) + " of " + function + ": ";
+  result += made.empty() ? "no region" : made;
+  return reason.empty() ? result : result + "; " + reason;
+}
+
+void Events::loop(LoopEvent event, const std::string& listing) {
+  totals().regions += !event.made.empty();
+  const bool fresh = record(loops_, event, [](const LoopEvent& a, const LoopEvent& b) {
+    return a.line == b.line && a.made == b.made && a.reason == b.reason;
+  });
+  if (fresh && log_enabled(Artifact::graphs, event.function))
+    log(Artifact::graphs, event.text() + (listing.empty() ? "" : "\n" + listing));
+}
+
 void Events::clear() {
   graphs_.clear();
   breaks_.clear();
   recompiles_.clear();
   fallbacks_.clear();
+  loops_.clear();
 }
 
 }  // namespace fj

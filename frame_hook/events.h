@@ -72,10 +72,21 @@ struct FallbackEvent {
   std::string text() const;
 };
 
+/// A loop that runs as a region (tracer/regions/loop_region.h), or that doesn't.
+struct LoopEvent {
+  std::string function;
+  int line = 0;
+  std::string made;                      // "one region, 3 blocks, 2 exits"; "": none
+  std::string reason;                    // why there is none, or what is left to CPython
+  std::int64_t count = 1;
+
+  std::string text() const;
+};
+
 /// Counts over the whole process, changed with the GIL held.
 struct Totals {
   std::uint64_t calls = 0, hits = 0, segments = 0, graphs = 0, kernels_launched = 0, recompiles = 0,
-                internal_errors = 0, eager_replays = 0, breaks = 0, retired = 0;
+                internal_errors = 0, eager_replays = 0, breaks = 0, retired = 0, regions = 0, regions_entered = 0;
 };
 Totals& totals();
 
@@ -99,6 +110,10 @@ class Events {
   /// An entry runs eagerly from now on, for `reason`.
   void retire(const std::string& function, const std::string& reason);
 
+  /// `listing`: its text, for the log of graphs.
+  void loop(LoopEvent event, const std::string& listing = "");
+
+  const std::vector<LoopEvent>& loops() const { return loops_; }
   const std::vector<GraphEvent>& graphs() const { return graphs_; }
   const std::vector<BreakEvent>& breaks() const { return breaks_; }
   const std::vector<RecompileEvent>& recompiles() const { return recompiles_; }
@@ -112,6 +127,7 @@ class Events {
   std::vector<BreakEvent> breaks_;
   std::vector<RecompileEvent> recompiles_;
   std::vector<FallbackEvent> fallbacks_;
+  std::vector<LoopEvent> loops_;
 };
 
 }  // namespace fj

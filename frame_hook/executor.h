@@ -16,7 +16,7 @@ struct Step {
     Next,      // the frame stands before instruction `next`
     Finished,  // the function is over and its frame cleared: `result`, or null with the error set
     Handover,  // nothing happened: CPython has to go on at instruction `next`
-  } kind;
+  } kind = Kind::Next;
   int next = 0;
   PyObject* result = nullptr;
 };

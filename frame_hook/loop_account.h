@@ -14,12 +14,17 @@
 #include <vector>
 
 #include "frame_hook/code_cache.h"
+#include "frame_hook/function_state.h"
 
 namespace fj {
 
 /// What the library's operations of a piece take longer in CPython than the piece itself, in nanoseconds, about.
 /// `symbols`: the sizes of this call.
 double saved_nanoseconds(const Segment& segment, std::span<const std::int64_t> symbols);
+
+/// Whether loops may be CPython's. A function that follows branches, or that may break nowhere (fullgraph), has no
+/// other way to run, and a back end of the user's is asked for whatever it costs.
+bool judges_loops(const FunctionState& state, const Options& options);
 
 /// What a function is given, as one number: elements of its arrays, lengths of its containers, its ints.
 std::int64_t magnitude(std::span<PyObject* const> values);

@@ -1,6 +1,7 @@
 #include "frame_hook/loop_regions.h"
 
 #include <cstring>
+#include <functional>
 
 #include "arrays/arrays.h"
 #include "runtime/base/status.h"
@@ -92,6 +93,10 @@ struct Entrance {
       if (found == nullptr) PyErr_Clear();
       return found == guard.value.get();
     }
+    if (guard.kind == RegionGuard::Kind::Function) {
+      const auto* function = reinterpret_cast<PyFunctionObject*>(guard.object.get());
+      return function->func_code == guard.value.get() && function->func_defaults == guard.names.get();
+    }
     PyObject* const object = objects[std::size_t(guard.place)];
     if (guard.kind == RegionGuard::Kind::Unbound) return object == nullptr;
     if (object == nullptr) return false;
@@ -106,6 +111,19 @@ struct Entrance {
         if (guard.dense && last != view.stride_unit) return false;
         for (int axis = 0; axis < view.rank; ++axis)
           if (view.strides[axis] % view.stride_unit != 0) return false;
+        arrays.push_back(view);
+        return true;
+      }
+      case RegionGuard::Kind::Bytes: {
+        static constexpr std::int64_t kOne = 1;
+        if (!PyBytes_CheckExact(object)) return false;
+        ArrayView view{};
+        view.dtype = DType::U8;
+        view.rank = 1;
+        view.shape = reinterpret_cast<const std::int64_t*>(&reinterpret_cast<PyVarObject*>(object)->ob_size);
+        view.strides = &kOne;
+        view.stride_unit = 1;
+        view.data = PyBytes_AS_STRING(object);
         arrays.push_back(view);
         return true;
       }
@@ -156,7 +174,8 @@ struct Entrance {
       case Holding::Kind::Range: {
         Ref<> range = Ref<>::steal(PyObject_CallFunction(
             reinterpret_cast<PyObject*>(&PyRange_Type), "LLL", static_cast<long long>(left[holding.value]),
-            static_cast<long long>(left[holding.value + 1]), static_cast<long long>(holding.step)));
+            static_cast<long long>(left[holding.value + 1]),
+            static_cast<long long>(holding.step ? holding.step : std::int64_t(left[holding.value + 2]))));
         if (!range || !holding.iterates) return range;
         return Ref<>::steal(PyObject_GetIter(range.get()));
       }
@@ -197,12 +216,28 @@ struct Entrance {
   }
 };
 
+int traverse_holding(const Holding& holding, visitproc visit, void* arg) {
+  Py_VISIT(holding.object.get());
+  for (const Holding& item : holding.items)
+    if (const int stop = traverse_holding(item, visit, arg)) return stop;
+  return 0;
+}
+
 }  // namespace
+
+int CompiledLoop::traverse(visitproc visit, void* arg) const {
+  for (const RegionGuard& guard : loop_.guards)
+    for (const Ref<>& object : {std::cref(guard.names), std::cref(guard.object), std::cref(guard.value)}) Py_VISIT(object.get());
+  for (const RegionExit& exit : loop_.exits)
+    for (const Holding& holding : exit.places)
+      if (const int stop = traverse_holding(holding, visit, arg)) return stop;
+  return 0;
+}
+
+bool CompiledLoop::possible() { return (numpy_trapped_conditions() & (kFloatUnderflow | (kFloatUnderflow << 16))) == 0; }
 
 CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues& values, FrameUpdate& update,
                                         int& instruction) {
-  // Numbers too small are the one condition that the code does not look for.
-  if (numpy_trapped_conditions() & (kFloatUnderflow | (kFloatUnderflow << 16))) return Outcome::Other;
   Entrance entrance{loop_, values, {values.slots.begin(), values.slots.end()}, {}, {}, {}};
   entrance.objects.resize(values.slots.size() + loop_.reached.size());
   for (const RegionGuard& guard : loop_.guards)

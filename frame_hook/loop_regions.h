@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "codegen/llvm/region.h"
@@ -18,12 +17,17 @@ class CompiledLoop {
  public:
   CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code) : loop_(std::move(loop)), code_(std::move(code)) {}
 
+  /// Numbers too small are the one condition of NumPy's that the code does not look for: nobody may ask for it.
+  static bool possible();
+
   enum class Outcome : std::uint8_t { Ran, Other, Failed };
   /// Runs the region if what it was made for holds of the frame. Ran: `update.slots` are the frame's new objects, and it
   /// stands before `instruction`. Other: nothing has happened. Failed: an error is set.
   Outcome run(PyThreadState* thread, const FrameValues& values, FrameUpdate& update, int& instruction);
 
   const LoopRegion& loop() const { return loop_; }
+  /// For Python's garbage collector: the objects that are held.
+  int traverse(visitproc visit, void* arg) const;
   /// Entering and leaving has cost more than the passes have saved.
   bool loses() const { return entries_ >= kJudged && passes_ < kWorth * entries_; }
 
@@ -44,7 +48,6 @@ class LoopRegions {
   std::vector<std::shared_ptr<CompiledLoop>> made;
   int tries = 0;
   bool given_up = false;
-  std::string why;  // given_up: in words
 };
 
 }  // namespace fj

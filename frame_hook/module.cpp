@@ -86,7 +86,7 @@ FunctionState& state_of(const py::object& compiled) {
 py::dict report(const py::object& compiled) {
   const FunctionState& state = state_of(compiled);
   py::dict result;
-  py::list graphs, breaks, recompiles, fallbacks, guards;
+  py::list graphs, breaks, recompiles, fallbacks, guards, loops;
   int kernels = 0;
   for (const GraphEvent& event : state.events->graphs()) {
     graphs.append(python_graph(event.graph));
@@ -116,7 +116,9 @@ py::dict report(const py::object& compiled) {
   }
   for (const RecompileEvent& event : state.events->recompiles()) recompiles.append(event.text());
   for (const FallbackEvent& event : state.events->fallbacks()) fallbacks.append(event.text());
+  for (const LoopEvent& event : state.events->loops()) loops.append(event.text());
   result["graphs"] = graphs;
+  result["loops"] = loops;
   result["breaks"] = breaks;
   result["guards"] = guards;
   result["recompiles"] = recompiles;
@@ -158,6 +160,8 @@ py::dict cache_info() {
   result["eager_replays"] = all.eager_replays;
   result["breaks"] = all.breaks;
   result["retired"] = all.retired;
+  result["regions"] = all.regions;
+  result["regions_entered"] = all.regions_entered;
   const CompilerCounts& kernels = compiler_counts();
   result["kernels_compiled"] = kernels.quick + kernels.optimised;
   result["kernels_optimised"] = kernels.optimised.load();

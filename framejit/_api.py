@@ -190,7 +190,8 @@ def cache_info():
     """Counts since the start or the last reset, over all compiled functions, as a dict.
 
     calls, hits, segments, graphs, breaks, recompiles, eager_replays, internal_errors, kernels_launched: what calls did; retired:
-    compiled functions that turned out slower than eager ones and run eagerly.
+    compiled functions that turned out slower than eager ones and run eagerly; regions: loops over elements that were compiled,
+    regions_entered: how often such loops were entered.
     kernels_compiled (of them kernels_optimised), kernels_loaded from disk, kernels_shared with another program: where code came
     from; kernels_failed: optimised code that could not be made, so that the quick code stays; background_jobs: not done yet.
     disk: the folder of this thread's options ("" if none), its bound in bytes, and what this process did with it: hits, misses,

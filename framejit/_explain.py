@@ -23,13 +23,17 @@ class Break:
 
 
 class Report:
-    """graphs, breaks, guards, recompiles, fallbacks and the number of kernels; `result` is what the call returned."""
+    """graphs, loops, breaks, guards, recompiles, fallbacks and the number of kernels; `result` is what the call returned.
+
+    loops: sentences, one for each loop of the function that runs as machine code of its own, or why it does not.
+    """
 
     def __init__(self, name, recorded, result=None):
         self.name, self.result = name, result
         self.graphs = recorded["graphs"]
         self.breaks = [Break(**row) for row in recorded["breaks"]]
         self.guards, self.recompiles, self.fallbacks = recorded["guards"], recorded["recompiles"], recorded["fallbacks"]
+        self.loops = recorded["loops"]
         self.kernels, self._needs_no_graph = recorded["kernels"], recorded["needs_no_graph"]
 
     def __str__(self):
@@ -42,7 +46,7 @@ class Report:
             lines += ["", "no graph is needed: the function computes no array (it may make views), and Python runs it"]
         for graph in self.graphs:
             lines += ["", str(graph)]
-        for title, entries in (("guards", self.guards), ("breaks", self.breaks), ("recompiles", self.recompiles), ("fallbacks", self.fallbacks)):
+        for title, entries in (("loops", self.loops), ("guards", self.guards), ("breaks", self.breaks), ("recompiles", self.recompiles), ("fallbacks", self.fallbacks)):
             if entries:
                 lines += ["", title + ":", *("  " + str(entry).replace("\n", "\n  ") for entry in entries)]
         return "\n".join(lines)

@@ -105,6 +105,30 @@ class RegionEmitter {
     b.SetInsertPoint(on);
   }
 
+  /// First whether the result is finite; the rest is rarely asked.
+  void leave_if_reported(const Instruction& instruction) {
+    const auto ordered = [&](Value* x) { return b.CreateFCmpORD(x, x); };
+    const auto finite = [&](Value* x) {
+      Value* size = b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x);
+      return b.CreateFCmpOLT(size, llvm::ConstantFP::getInfinity(x->getType()));
+    };
+    Value* result = value(instruction.operands[0]);
+    BasicBlock *look = block("look"), *on = block("on");
+    llvm::MDBuilder weights(module_.getContext());
+    b.CreateCondBr(finite(result), on, look, weights.createBranchWeights(1 << 20, 1));
+    b.SetInsertPoint(look);
+    Value *numbers = b.getTrue(), *all_finite = b.getTrue();
+    for (std::size_t i = 1; i < instruction.operands.size(); ++i) {
+      numbers = b.CreateAnd(numbers, ordered(value(instruction.operands[i])));
+      all_finite = b.CreateAnd(all_finite, finite(value(instruction.operands[i])));
+    }
+    BasicBlock* out = block("leave");
+    b.CreateCondBr(b.CreateSelect(ordered(result), all_finite, numbers), out, on);
+    b.SetInsertPoint(out);
+    leave(instruction.leave);
+    b.SetInsertPoint(on);
+  }
+
   Value* emit(const Instruction& instruction) {
     switch (instruction.code) {
       case region::Code::Constant: return ops_.constant(region_.type(instruction.result), instruction.constant).real;
@@ -148,6 +172,7 @@ class RegionEmitter {
         return nullptr;
       }
       case region::Code::LeaveIf: leave_if(value(instruction.operands[0]), instruction.leave); return nullptr;
+      case region::Code::LeaveIfReported: leave_if_reported(instruction); return nullptr;
       case region::Code::LeaveIfAsked: {
         Value* asked = b.CreateLoad(b.getInt8Ty(), function_->getArg(3), /*isVolatile=*/true);
         leave_if(b.CreateICmpNE(asked, b.getInt8(0)), instruction.leave);

@@ -1,5 +1,6 @@
 // Regions run by the reference evaluator of operations.
 #include <algorithm>
+#include <cmath>
 
 #include "graph_ir/region/region.h"
 #include "runtime/base/error.h"
@@ -100,6 +101,16 @@ class Evaluator {
         const DenseArray& stored = values_[instruction.operands[1].index];
         std::copy(stored.data.begin(), stored.data.end(), element(instruction));
         return false;
+      }
+      case Code::LeaveIfReported: {
+        const double result = std::get<double>(scalar(instruction.operands[0]));
+        bool finite = true, number = true;
+        for (std::size_t i = 1; i < instruction.operands.size(); ++i) {
+          const double operand = std::get<double>(scalar(instruction.operands[i]));
+          finite = finite && std::isfinite(operand);
+          number = number && !std::isnan(operand);
+        }
+        return (std::isnan(result) && number) || (std::isinf(result) && finite);
       }
       case Code::LeaveIfAsked: return false;
       case Code::LeaveIf: return std::get<bool>(scalar(instruction.operands[0]));

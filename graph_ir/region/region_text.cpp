@@ -69,6 +69,9 @@ class Printer {
       return "store " + memory + "[" + name(instruction.operands[0]) + "], " + name(instruction.operands[1]);
     if (instruction.code == Code::LeaveIf)
       return "leave_if " + name(instruction.operands[0]) + " else " + text(instruction.leave);
+    if (instruction.code == Code::LeaveIfReported)
+      return "leave_if_reported " + name(instruction.operands[0]) + " of " +
+             list({instruction.operands.begin() + 1, instruction.operands.end()}) + " else " + text(instruction.leave);
     if (instruction.code == Code::LeaveIfAsked) return "leave_if_asked else " + text(instruction.leave);
     std::string out = name(instruction.result) + " = ";
     switch (instruction.code) {
@@ -228,6 +231,16 @@ class Parser : Scanner {
     if (accept_keyword("leave_if")) {
       result.code = Code::LeaveIf;
       result.operands.push_back(value());
+      keyword("else");
+      result.leave = leave();
+      return result;
+    }
+    if (accept_keyword("leave_if_reported")) {
+      result.code = Code::LeaveIfReported;
+      result.operands.push_back(value());
+      keyword("of");
+      do result.operands.push_back(value());
+      while (accept(","));
       keyword("else");
       result.leave = leave();
       return result;

@@ -6,6 +6,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "tracer/interpreter/exceptions.h"
+#include "tracer/regions/forecast.h"
 #include "tracer/state/cached_calls.h"
 #include "tracer/state/class_ledger.h"
 #include "tracer/state/effect_log.h"
@@ -124,6 +125,18 @@ void TraceRun::check_limits() {
                 "more than " + std::to_string(request.node_limit) + " operations");
 }
 
+/// A loop over elements that has gone on for some passes is none to unroll.
+void TraceRun::look_at_loop(const Frame& frame) {
+  constexpr int kUnrolled = 8;
+  if (!loops_) {
+    loops_.emplace();
+    for (const Loop& loop : loops_of(*request.code)) loops_->push_back({loop, 0});
+  }
+  for (auto& [loop, passes] : *loops_)
+    if (loop.header == frame.pc && ++passes == kUnrolled + 1 && will_be_region(*this, frame, loop))
+      break_graph(BreakReason::LoopTooLong, "its passes work on elements of arrays: they run as machine code of their own");
+}
+
 namespace {
 
 constexpr std::size_t kInlineDepth = 80;
@@ -169,6 +182,7 @@ V TraceRun::run_frame(Frame& frame) {
         current_step = step;
       }
       check_limits();
+      if (frame.outermost && request.regions) look_at_loop(frame);
       if (logs_instructions_) log_instruction(frame, instr);
       ++frame.pc;
       try {

@@ -22,6 +22,7 @@
 #include "cpython/objects.h"
 #include "segment/library_calls/extern_table.h"
 #include "tracer/frontends/frontend.h"
+#include "tracer/interpreter/loops.h"
 #include "tracer/tracer.h"
 
 namespace fj {
@@ -214,6 +215,8 @@ class TraceRun final : public Tracer {
   friend class ExitBuilder;
   void log_instruction(const Frame& frame, const FjInstr& instr) const;
   int stop_before_;
+  std::optional<std::vector<std::pair<Loop, int>>> loops_;  // of the outermost function, and how often each was come to
+  void look_at_loop(const Frame& frame);
   int instruction_count_ = 0;
   bool logs_instructions_ = false;
   V none_, true_, false_;

@@ -53,7 +53,7 @@ Known RegionBuilder::element(const Known& array, const std::vector<Known>& indic
     load.operands = {at};
     load.result = region_.new_value(facts(array).dtype);
     block().body.push_back(load);
-    return numpy(load.result, facts(array).dtype);
+    return facts(array).bytes ? python_int(cast(load.result, DType::I64)) : numpy(load.result, facts(array).dtype);
   }
   Known row = array;
   row.kind = Known::Kind::Row;
@@ -90,6 +90,8 @@ void RegionBuilder::store_subscript() {
   if (container.kind != Known::Kind::Array && container.kind != Known::Kind::Row)
     throw Unknown{"an assignment to an element of what is no array"};
   const auto [at, used] = offset(container, indices_of(index));
+  if (context_->caller != nullptr) throw Unknown{"a function that writes into an array"};
+  if (facts(container).bytes) throw Unknown{"an assignment to bytes"};
   if (used != rank(container)) throw Unknown{"an assignment to a part of an array"};
   region::Instruction store{};
   store.code = Code::Store;
@@ -104,9 +106,22 @@ Known RegionBuilder::iterator(const Known& iterable) {
   switch (iterable.kind) {
     case Known::Kind::RangeIterator: case Known::Kind::Items: case Known::Kind::Enumerate: case Known::Kind::Zip:
       return iterable;
+    case Known::Kind::TupleIterator: return iterable;
     case Known::Kind::Range:
       made = iterable;
       made.kind = Known::Kind::RangeIterator;
+      return made;
+    case Known::Kind::Object:
+      if (!PyTuple_CheckExact(iterable.object.get())) throw Unknown{"a loop over what is neither a range nor an array"};
+      made.kind = Known::Kind::TupleIterator;
+      made.step = 0;
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(iterable.object.get()); ++i)
+        made.items.push_back(literal(PyTuple_GET_ITEM(iterable.object.get(), i)));
+      return made;
+    case Known::Kind::Tuple:
+      made = iterable;
+      made.kind = Known::Kind::TupleIterator;
+      made.step = 0;
       return made;
     case Known::Kind::Array: case Known::Kind::Row:
       made.kind = Known::Kind::Items;
@@ -121,14 +136,32 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
   iterator = resolve(iterator);
   State over = state_;
   over.places.pop_back();
+  if (iterator.kind == Known::Kind::TupleIterator) {
+    // Each pass is a block of its own.
+    if (std::size_t(iterator.step) == iterator.items.size()) {
+      jump(instr.arg, std::move(over));
+      return false;
+    }
+    const Known item = iterator.items[std::size_t(iterator.step++)];
+    push(item);
+    return true;
+  }
   // Of a zip the first that ends ends it, when those before it have gone on: only zips of which all go on are followed.
   std::vector<ValueId> goes_on;
   auto step = [&](auto&& self, Known& of) -> Known {
     switch (of.kind) {
       case Known::Kind::RangeIterator: {
         const ValueId next = of.items[0].value;
-        goes_on.push_back(op(of.step > 0 ? Op::lt : Op::gt, {next, of.items[1].value}));
-        of.items[0] = python_int(op(Op::add, {next, integer(of.step)}));
+        const ValueId end = of.items[1].value;
+        if (of.step != 0) {
+          goes_on.push_back(op(of.step > 0 ? Op::lt : Op::gt, {next, end}));
+          of.items[0] = python_int(op(Op::add, {next, integer(of.step)}));
+        } else {
+          const ValueId step = of.items[2].value;
+          const ValueId forwards = op(Op::gt, {step, integer(0)});
+          goes_on.push_back(op(Op::where, {forwards, op(Op::lt, {next, end}), op(Op::gt, {next, end})}));
+          of.items[0] = python_int(op(Op::add, {next, step}));
+        }
         return python_int(next);
       }
       case Known::Kind::Items: {
@@ -198,7 +231,7 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
         load.operands = {start};
         load.result = region_.new_value(of.dtype);
         block().body.push_back(load);
-        return numpy(load.result, of.dtype);
+        return of.bytes ? python_int(cast(load.result, DType::I64)) : numpy(load.result, of.dtype);
       }
       element.kind = Known::Kind::Row;
       element.value = start;
@@ -211,7 +244,7 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
   };
   state_.places.back() = moved;
   push(loaded(loaded, item));
-  jump_on(at + 1);
+  jump(at + 1, state_);
   return false;
 }
 

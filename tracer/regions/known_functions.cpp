@@ -116,16 +116,21 @@ Result range(const Call& call) {
   made.kind = Known::Kind::Range;
   if (call.count() == 3) {
     const auto step = call.b.known_int(call.arguments[2]);
-    if (!step || *step == 0 || std::abs(*step) > (1 << 20)) return std::nullopt;
-    made.step = *step;
+    if (step && (*step == 0 || std::abs(*step) > (1 << 20))) return std::nullopt;
+    made.step = step.value_or(0);
   }
   // The items of a range of NumPy's integers are Python's.
   const ValueId start = call.count() == 1 ? call.b.integer(0) : call.b.as_int(call.arguments[0]);
   const ValueId end = call.b.as_int(call.arguments[call.count() == 1 ? 0 : 1]);
-  const ValueId far = call.b.integer(std::int64_t(1) << 62), back = call.b.integer(-(std::int64_t(1) << 62));
-  for (ValueId value : {start, end})
-    call.b.leave_if(call.b.op(Op::bit_or, {call.b.op(Op::gt, {value, far}), call.b.op(Op::lt, {value, back})}));
   made.items = {RegionBuilder::python_int(start), RegionBuilder::python_int(end)};
+  if (made.step == 0) {
+    made.items.push_back(RegionBuilder::python_int(call.b.as_int(call.arguments[2])));
+    call.b.leave_if(call.b.op(Op::eq, {made.items[2].value, call.b.integer(0)}));
+  }
+  // What is added to does not wrap.
+  const ValueId far = call.b.integer(std::int64_t(1) << 61), back = call.b.integer(-(std::int64_t(1) << 61));
+  for (const Known& item : made.items)
+    call.b.leave_if(call.b.op(Op::bit_or, {call.b.op(Op::gt, {item.value, far}), call.b.op(Op::lt, {item.value, back})}));
   return made;
 }
 

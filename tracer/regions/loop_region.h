@@ -57,7 +57,7 @@ struct Holding {
     Empty,       // unbound, or the NULL of a call
     Object,      // `object`
     Number,      // made of value number `value` of the exit
-    Range,       // range(start, end, step), by two values; `iterates`: an iterator over it (nobody else holds the frame's own)
+    Range,       // range(start, end, step), by two values, and a third where the step is 0; `iterates`: an iterator over it (nobody else holds the frame's own)
     Items,       // an iterator over items[0], at the index `value`
     Enumerate,   // over items[0], with the count `value`
     Zip,         // over the items
@@ -90,7 +90,9 @@ struct RegionGuard {
     Items,       // likewise one over an array
     Enumerate,
     Zip,         // over as many iterators as `rank` says
+    Bytes,       // bytes at `place`
     Cell,        // a cell with contents
+    Function,    // `object` has the code `value` and the defaults `names`
     Name,        // `object` is `value` in the dict `names`; no value: it isn't there
     Same,        // the object at `place` is `value`
   };

@@ -13,19 +13,20 @@ namespace fj {
 namespace {
 
 // Code is bounded by these, whatever the types do.
-constexpr int kVersions = 6;         // of a block that is jumped to
+constexpr int kVersions = 12;        // of a block that is jumped to
 constexpr std::size_t kInstructions = 6000;
 constexpr std::int64_t kFar = std::int64_t(1) << 62;  // ranges that end beyond it are CPython's
 
 /// The types, as text: states with the same text have their numbers in the same places.
 void describe_types(const Known& known, std::string& out) {
-  static constexpr char kLetters[] = "E0OnAWRIJMZT";
+  static constexpr char kLetters[] = "E0OnAWRIJUMZT";
   out += kLetters[int(known.kind)];
   switch (known.kind) {
     case Known::Kind::Number: out += char('0' + int(known.boxing)); out += char('a' + int(known.dtype)); break;
     case Known::Kind::Object: out += std::to_string(std::uintptr_t(known.object.get())); break;
-    case Known::Kind::Range: out += std::to_string(known.step); break;
-    case Known::Kind::RangeIterator: out += std::to_string(known.step); [[fallthrough]];
+    case Known::Kind::Range: case Known::Kind::RangeIterator: case Known::Kind::TupleIterator:
+      out += std::to_string(known.step);
+      break;
     default: out += std::to_string(known.place); break;
   }
   out += '(';
@@ -47,13 +48,20 @@ void each_value(Known& known, const Visit& visit) {
 
 IteratorState read_iterator(PyObject* object) {
   IteratorState state;
-  static PyTypeObject* const range_type = once([] {
+  PyTypeObject* const bytes_type = once([] {
+    const Ref<> bytes = Ref<>::steal(PyBytes_FromStringAndSize("", 0));
+    const Ref<> iterator = bytes ? Ref<>::steal(PyObject_GetIter(bytes.get())) : Ref<>();
+    PyErr_Clear();
+    return iterator ? Py_TYPE(iterator.get()) : nullptr;
+  });
+  PyTypeObject* const range_type = once([] {
     const Ref<> range = Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyRange_Type), "i", 0));
     const Ref<> iterator = range ? Ref<>::steal(PyObject_GetIter(range.get())) : Ref<>();
     PyErr_Clear();
     return iterator ? Py_TYPE(iterator.get()) : nullptr;
   });
-  const bool range = Py_TYPE(object) == range_type, items = Py_TYPE(object) == &PySeqIter_Type;
+  const bool range = Py_TYPE(object) == range_type;
+  const bool items = Py_TYPE(object) == &PySeqIter_Type || Py_TYPE(object) == bytes_type;
   const bool zip = Py_TYPE(object) == &PyZip_Type, enumerate = Py_TYPE(object) == &PyEnum_Type;
   if (!range && !items && !zip && !enumerate) return state;
   // zip(strict=True) has a third item, exhausted iterators have another first one.
@@ -100,19 +108,30 @@ IteratorState read_iterator(PyObject* object) {
   return state;
 }
 
-RegionBuilder::RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values)
-    : code_(code), object_code_(reinterpret_cast<PyCodeObject*>(code.code)), loop_(loop), values_(values) {
-  objects_.assign(values.slots.begin(), values.slots.end());
-  entrances_.assign(std::size_t(code.count), 0);
+namespace {
+
+std::vector<int> count_entrances(const FjCode& code) {
+  std::vector<int> entrances(std::size_t(code.count) + 1);
   for (int i = 0; i < code.count; ++i) {
     const auto flow = fj_opcode_rows[code.instrs[i].opcode].flow;
-    if (flow == FJ_FLOW_Jump || flow == FJ_FLOW_Branch) ++entrances_[std::size_t(code.instrs[i].arg)];
-    if ((flow == FJ_FLOW_Next || flow == FJ_FLOW_Branch) && i + 1 < code.count) ++entrances_[std::size_t(i + 1)];
+    if (flow == FJ_FLOW_Jump || flow == FJ_FLOW_Branch) ++entrances[std::size_t(code.instrs[i].arg)];
+    if (flow == FJ_FLOW_Next || flow == FJ_FLOW_Branch) ++entrances[std::size_t(i + 1)];
   }
+  return entrances;
+}
+
+}  // namespace
+
+RegionBuilder::RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values)
+    : loop_(loop), values_(values) {
+  objects_.assign(values.slots.begin(), values.slots.end());
+  contexts_.emplace_back(new Context{&code, reinterpret_cast<PyCodeObject*>(code.code), values.function->func_globals,
+                                     values.function->func_builtins, loop.header, loop.last, count_entrances(code)});
+  context_ = contexts_.front().get();
 }
 
 std::optional<LoopRegion> RegionBuilder::build(std::string& why) {
-  region_.name = text_of(object_code_->co_name);
+  region_.name = text_of(context_->object->co_name);
   region_.blocks.emplace_back();
   block_ = 0;
   State entry;
@@ -127,11 +146,11 @@ std::optional<LoopRegion> RegionBuilder::build(std::string& why) {
   try {
     const int locals = int(values_.slots.size());
     for (int i = loop_.header; i <= loop_.last; ++i) {
-      const FjInstr& instr = code_.instrs[i];
+      const FjInstr& instr = context_->code->instrs[i];
       if (fj_opcode_rows[instr.opcode].slot == FJ_SLOT_Assigns || instr.opcode == FJ_DELETE_FAST)
         if (instr.arg < locals) entry.places[std::size_t(instr.arg)] = resolve(entry.places[std::size_t(instr.arg)]);
     }
-    if (slots > 0 && code_.instrs[loop_.header].opcode == FJ_FOR_ITER) entry.places.back() = resolve(entry.places.back());
+    if (slots > 0 && context_->code->instrs[loop_.header].opcode == FJ_FOR_ITER) entry.places.back() = resolve(entry.places.back());
   } catch (const Unknown& unknown) {
     why = unknown.what;
     return std::nullopt;
@@ -207,20 +226,36 @@ ValueId RegionBuilder::checked(Code code, ValueId a, ValueId b) {
   made.code = code;
   made.operands = {a, b};
   made.result = region_.new_value(type(a));
-  made.leave = leave(at_, before_);
+  made.leave = leave_here();
   block().body.push_back(made);
   return made.result;
+}
+
+region::Leave RegionBuilder::leave_here() {
+  if (context_->caller == nullptr) return leave(at_, before_);
+  const Context* outermost = context_;
+  while (outermost->caller->caller != nullptr) outermost = outermost->caller;
+  State state = before_;
+  state.places.resize(outermost->base);
+  return leave(outermost->call, state);
+}
+
+void RegionBuilder::leave_if_asked() {
+  region::Instruction asked{};
+  asked.code = Code::LeaveIfAsked;
+  asked.leave = leave_here();
+  block().body.push_back(std::move(asked));
 }
 
 void RegionBuilder::leave_if(ValueId condition) {
   region::Instruction made{};
   made.code = Code::LeaveIf;
   made.operands = {condition};
-  made.leave = leave(at_, before_);
+  made.leave = leave_here();
   block().body.push_back(std::move(made));
 }
 
-Holding RegionBuilder::holding(const Known& known, int place, std::vector<ValueId>& values) {
+Holding RegionBuilder::holding(const Known& known, std::vector<ValueId>& values) {
   Holding made;
   made.place = known.place;
   const auto value = [&](ValueId id) {
@@ -228,7 +263,7 @@ Holding RegionBuilder::holding(const Known& known, int place, std::vector<ValueI
     return int(values.size()) - 1;
   };
   const auto items = [&] {
-    for (const Known& item : known.items) made.items.push_back(holding(item, -1, values));
+    for (const Known& item : known.items) made.items.push_back(holding(item, values));
   };
   switch (known.kind) {
     case Known::Kind::Entry: case Known::Kind::Array: made.kind = Holding::Kind::Kept; break;
@@ -238,11 +273,13 @@ Holding RegionBuilder::holding(const Known& known, int place, std::vector<ValueI
       made.object = known.object;
       break;
     case Known::Kind::Number: {
-      const auto resolved = resolved_.find(place);
-      if (place >= 0 && resolved != resolved_.end() && resolved->second.is_number() &&
-          resolved->second.value == known.value) {
+      // The number of an object of the frame's: that object, not one like it.
+      const auto own = std::find_if(resolved_.begin(), resolved_.end(), [&](const auto& resolved) {
+        return resolved.second.is_number() && resolved.second.value == known.value && resolved.second.boxing == known.boxing;
+      });
+      if (own != resolved_.end()) {
         made.kind = Holding::Kind::Kept;
-        made.place = place;
+        made.place = own->first;
         break;
       }
       if (known.object) {
@@ -262,15 +299,24 @@ Holding RegionBuilder::holding(const Known& known, int place, std::vector<ValueI
       made.iterates = known.kind == Known::Kind::RangeIterator;
       made.value = value(known.items[0].value);
       value(known.items[1].value);
+      if (known.step == 0) value(known.items[2].value);
       break;
+    case Known::Kind::TupleIterator: {
+      made.kind = Holding::Kind::Items;
+      Known tuple = known;
+      tuple.kind = Known::Kind::Tuple;
+      made.items.push_back(holding(tuple, values));
+      made.value = value(integer(known.step));
+      break;
+    }
     case Known::Kind::Items:
       made.kind = Holding::Kind::Items;
-      made.items.push_back(holding(known.items[0], -1, values));
+      made.items.push_back(holding(known.items[0], values));
       made.value = value(known.items[1].value);
       break;
     case Known::Kind::Enumerate:
       made.kind = Holding::Kind::Enumerate;
-      made.items.push_back(holding(known.items[0], -1, values));
+      made.items.push_back(holding(known.items[0], values));
       made.value = value(known.items[1].value);
       break;
     case Known::Kind::Zip:
@@ -298,8 +344,7 @@ region::Leave RegionBuilder::leave(int instruction, const State& state) {
   region::Leave made;
   RegionExit exit{instruction, {}};
   made.values.push_back(state.passes);
-  for (std::size_t place = 0; place < state.places.size(); ++place)
-    exit.places.push_back(holding(state.places[place], int(place), made.values));
+  for (const Known& known : state.places) exit.places.push_back(holding(known, made.values));
   made.exit = region_.exits++;
   made_.exits.push_back(std::move(exit));
   return made;
@@ -313,7 +358,7 @@ void RegionBuilder::end(region::Terminator terminator) {
 /// The block for the state, which is passed what differs. Where only one way leads to an instruction, the block knows
 /// all that is known here.
 region::Target RegionBuilder::target(int to, State state) {
-  const bool joins = entrances_[std::size_t(to)] > 1 || to == loop_.header;
+  const bool joins = entrances(to) > 1 || is_header(to);
   region::Target made;
   if (!is_inside(to)) {
     made.block = int(region_.blocks.size());
@@ -324,7 +369,7 @@ region::Target RegionBuilder::target(int to, State state) {
   if (!joins) {
     made.block = int(region_.blocks.size());
     region_.blocks.emplace_back();
-    pending_.push_back({made.block, to, std::move(state)});
+    pending_.push_back({made.block, to, std::move(state), context_});
     return made;
   }
   std::string key;
@@ -333,16 +378,19 @@ region::Target RegionBuilder::target(int to, State state) {
   State passed = state;
   for (Known& known : passed.places) each_value(known, pass);
   pass(passed.passes);
-  if (to == loop_.header && !blocks_.empty()) ++finished_passes_;
-  const auto [known, fresh] = blocks_.try_emplace({to, key}, int(region_.blocks.size()));
+  if (is_header(to) && !blocks_.empty()) ++finished_passes_;
+  const auto [known, fresh] = blocks_.try_emplace({context_, to, key}, int(region_.blocks.size()));
   made.block = known->second;
   if (!fresh) return made;
-  if (++versions_[to] > kVersions) {
+  std::string passes;  // of loops over tuples, each of which is a block of its own
+  for (const Known& one : state.places)
+    if (one.kind == Known::Kind::TupleIterator) passes += std::to_string(one.step) + " ";
+  if (++versions_[{context_, to, passes}] > kVersions) {
     blocks_.erase(known);
     made.arguments.clear();
     made.block = int(region_.blocks.size());
     region_.blocks.emplace_back();
-    region_.blocks.back().end.leave = leave(to, state);
+    region_.blocks.back().end.leave = context_->caller == nullptr ? leave(to, state) : leave_here();
     return made;
   }
   region_.blocks.emplace_back();
@@ -353,16 +401,14 @@ region::Target RegionBuilder::target(int to, State state) {
   };
   for (Known& known : passed.places) each_value(known, renew);
   renew(passed.passes);
-  pending_.push_back({made.block, to, std::move(passed)});
+  pending_.push_back({made.block, to, std::move(passed), context_});
   return made;
 }
 
 void RegionBuilder::jump(int to, State state) {
   region::Terminator terminator;
   terminator.kind = region::Terminator::Kind::Jump;
-  const int here = block_;
   terminator.yes = target(to, std::move(state));
-  block_ = here;
   end(std::move(terminator));
 }
 
@@ -380,7 +426,7 @@ void RegionBuilder::fork(ValueId condition, const Known& yes, const Known& no) {
   State yes_state = state_, no_state = state_;
   yes_state.places.push_back(yes);
   no_state.places.push_back(no);
-  ++entrances_[std::size_t(at_ + 1)];  // two blocks of different types
+  ++entrances(at_ + 1);  // two blocks of different types
   branch(condition, at_ + 1, at_ + 1, yes_state, no_state);
 }
 
@@ -488,6 +534,22 @@ Known RegionBuilder::resolve_object(int place) {
   if (PyBool_Check(object)) return is_number(Boxing::Bool, DType::Bool);
   if (const auto dtype = numpy_scalar_dtype(object))
     return is_complex(*dtype) || is_half(*dtype) ? made : is_number(Boxing::Numpy, *dtype);
+  if (PyBytes_CheckExact(object)) {
+    ArrayFacts facts;
+    facts.dtype = DType::U8;
+    facts.bytes = true;
+    guard.kind = RegionGuard::Kind::Bytes;
+    facts.guard = made_.guards.size();
+    made_.guards.push_back(guard);
+    facts.sizes.push_back(input(RegionInput::Kind::Size, place, DType::I64));
+    facts.strides.push_back({});
+    facts.memory = int(region_.memories.size());
+    region_.memories.push_back({"m" + std::to_string(facts.memory), DType::U8});
+    made_.memories.push_back(place);
+    arrays_.emplace(place, std::move(facts));
+    made.kind = Known::Kind::Array;
+    return made;
+  }
   if (array_library(object) == Library::Numpy) {
     const ArrayInfo info = describe(object);
     ArrayView view;
@@ -517,7 +579,7 @@ Known RegionBuilder::resolve_object(int place) {
   }
   if (const IteratorState state = read_iterator(object); state.kind != IteratorState::Kind::None)
     return resolve_iterator(place, state);
-  if (PyModule_CheckExact(object) || PyCFunction_CheckExact(object) || object == Py_None) {
+  if (PyModule_CheckExact(object) || PyCFunction_CheckExact(object) || PyFunction_Check(object) || object == Py_None) {
     guard_same(place);
     return RegionBuilder::object(object);
   }
@@ -549,27 +611,25 @@ Known RegionBuilder::pop_number() {
 
 void RegionBuilder::run(Pending pending) {
   block_ = pending.block;
+  context_ = pending.context;
   state_ = std::move(pending.state);
   ended_ = false;
   for (int at = pending.instruction; !ended_; ++at) {
     at_ = at;
     before_ = state_;
-    const int here = block_;
     bool on = true;
     try {
       if (!is_inside(at)) throw Unknown{""};
-      on = execute(code_.instrs[at], at);
+      on = execute(context_->code->instrs[at], at);
     } catch (const Unknown& unknown) {
-      block_ = here;
-      if (!unknown.what.empty()) made_.unknown.emplace_back(code_.instrs[at].line, unknown.what);
+      if (!unknown.what.empty()) made_.unknown.emplace_back(context_->code->instrs[at].line, unknown.what);
       region::Terminator terminator;
-      terminator.leave = leave(at, before_);
+      terminator.leave = leave_here();
       end(std::move(terminator));
       return;
     }
-    block_ = here;
     if (!on || ended_) return;
-    if (entrances_[std::size_t(at + 1)] > 1 || !is_inside(at + 1)) return jump(at + 1, state_);
+    if (entrances(at + 1) > 1 || !is_inside(at + 1)) return jump(at + 1, state_);
   }
 }
 
@@ -581,19 +641,26 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
     case FJ_PUSH_NULL: push({}); return true;
     case FJ_COPY: push(peek(arg)); return true;
     case FJ_SWAP: std::swap(peek(1), peek(arg)); return true;
-    case FJ_LOAD_CONST: push(literal(PyTuple_GET_ITEM(object_code_->co_consts, arg))); return true;
+    case FJ_LOAD_CONST: push(literal(PyTuple_GET_ITEM(context_->object->co_consts, arg))); return true;
     case FJ_LOAD_FAST: {
-      const Known slot = resolve(state_.places[std::size_t(arg)]);
+      const Known slot = resolve(slot_of(arg));
       if (slot.kind == Known::Kind::Empty) throw Unknown{"a variable that is not bound"};
       push(slot);
       return true;
     }
-    case FJ_STORE_FAST: state_.places[std::size_t(arg)] = pop(); return true;
+    case FJ_STORE_FAST: {
+      Known value = pop();
+      let_go(slot_of(arg));
+      slot_of(arg) = std::move(value);
+      return true;
+    }
     case FJ_DELETE_FAST:
-      if (resolve(state_.places[std::size_t(arg)]).kind == Known::Kind::Empty) throw Unknown{"a variable that is not bound"};
-      state_.places[std::size_t(arg)] = {};
+      if (resolve(slot_of(arg)).kind == Known::Kind::Empty) throw Unknown{"a variable that is not bound"};
+      let_go(slot_of(arg));
+      slot_of(arg) = {};
       return true;
     case FJ_LOAD_DEREF: {
+      if (context_->caller != nullptr) throw Unknown{"a variable of another function"};
       Known& slot = state_.places[std::size_t(arg)];
       PyObject* const cell = slot.kind == Known::Kind::Entry ? object_at(slot.place) : nullptr;
       if (cell == nullptr || !PyCell_Check(cell) || PyCell_GET(cell) == nullptr) throw Unknown{"a variable that is not bound"};
@@ -615,9 +682,9 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       return true;
     }
     case FJ_LOAD_GLOBAL: load_global(instr); return true;
-    case FJ_LOAD_ATTR: load_attribute(PyTuple_GET_ITEM(object_code_->co_names, arg)); return true;
+    case FJ_LOAD_ATTR: load_attribute(PyTuple_GET_ITEM(context_->object->co_names, arg)); return true;
     case FJ_LOAD_METHOD: {
-      load_attribute(PyTuple_GET_ITEM(object_code_->co_names, arg));
+      load_attribute(PyTuple_GET_ITEM(context_->object->co_names, arg));
       Known method = pop();
       if (method.kind != Known::Kind::Object) throw Unknown{"a method of an array"};
       if (fj_call_layout_callable_first()) {
@@ -685,10 +752,7 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
     case FJ_CALL: return call_instruction(instr);
     case FJ_JUMP:
       if (instr.arg2 && is_inside(arg)) {
-        region::Instruction asked{};
-        asked.code = Code::LeaveIfAsked;
-        asked.leave = leave(at, before_);
-        block().body.push_back(std::move(asked));
+        leave_if_asked();
         state_.passes = op(Op::add, {state_.passes, integer(1)});
       }
       jump(arg, state_);
@@ -702,10 +766,7 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       State onward = state_, jumping = state_;
       if (!pops) jumping.places.push_back(value);
       if (instr.arg2 && is_inside(arg)) {
-        region::Instruction asked{};
-        asked.code = Code::LeaveIfAsked;
-        asked.leave = leave(at, before_);
-        block().body.push_back(std::move(asked));
+        leave_if_asked();
         jumping.passes = op(Op::add, {state_.passes, integer(1)});
       }
       if (value.object && value.boxing != Boxing::Numpy) {
@@ -725,9 +786,20 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       jump(none == (instr.opcode == FJ_POP_JUMP_IF_NONE) ? arg : at + 1, state_);
       return false;
     }
-    case FJ_RETURN_VALUE: case FJ_RETURN_CONST: throw Unknown{""};
+    case FJ_RETURN_VALUE:
+      if (context_->caller == nullptr) throw Unknown{""};
+      return return_from_function();
+    case FJ_RETURN_CONST:
+      if (context_->caller == nullptr) throw Unknown{""};
+      push(literal(PyTuple_GET_ITEM(context_->object->co_consts, arg)));
+      return return_from_function();
     default: throw Unknown{std::string("the instruction ") + fj_opcode_name(instr.opcode)};
   }
+}
+
+/// Objects that are let go of in the region end when it is left: the end of one that is not known may be seen.
+void RegionBuilder::let_go(const Known& known) {
+  if (known.kind == Known::Kind::Entry) throw Unknown{"a variable whose object may end here"};
 }
 
 bool RegionBuilder::contains(const FjInstr& instr) {
@@ -749,9 +821,9 @@ bool RegionBuilder::contains(const FjInstr& instr) {
 }
 
 void RegionBuilder::load_global(const FjInstr& instr) {
-  PyObject* const name = PyTuple_GET_ITEM(object_code_->co_names, instr.arg);
-  PyObject* const globals = values_.function->func_globals;
-  PyObject* const builtins = values_.function->func_builtins;
+  PyObject* const name = PyTuple_GET_ITEM(context_->object->co_names, instr.arg);
+  PyObject* const globals = context_->globals;
+  PyObject* const builtins = context_->builtins;
   if (!PyDict_CheckExact(globals) || !PyDict_CheckExact(builtins)) throw Unknown{"a namespace that is no dict"};
   PyObject* value = PyDict_GetItemWithError(globals, name);
   RegionGuard guard{};
@@ -796,7 +868,7 @@ void RegionBuilder::load_attribute(PyObject* name) {
     push(literal(value));
     return;
   }
-  if (owner.kind == Known::Kind::Array || owner.kind == Known::Kind::Row) {
+  if ((owner.kind == Known::Kind::Array || owner.kind == Known::Kind::Row) && !facts(owner).bytes) {
     const std::string text = text_of(name);
     if (text == "ndim") return push(python_int(integer(rank(owner))));
     if (text == "shape") {
@@ -826,11 +898,91 @@ bool RegionBuilder::call_instruction(const FjInstr& instr) {
   if (self.kind != Known::Kind::Empty) throw Unknown{"a call of a method"};
   callable = resolve(callable);
   if (callable.kind != Known::Kind::Object) throw Unknown{"a call of what is not known"};
+  if (PyFunction_Check(callable.object.get()))
+    return enter_function(reinterpret_cast<PyFunctionObject*>(callable.object.get()), arguments, at_);
   auto made = call_known(callable.object.get(), arguments);
   if (ended_) return false;
   if (!made) throw Unknown{"a call of `" + text_of(callable.object.get()) + "`"};
   push(std::move(*made));
   return true;
+}
+
+RegionBuilder::Context* RegionBuilder::inlined(PyFunctionObject* function, int call) {
+  for (const auto& known : contexts_)
+    if (known->caller == context_ && known->call == call && known->globals == function->func_globals &&
+        known->object == reinterpret_cast<PyCodeObject*>(function->func_code))
+      return known.get();
+  FjCode* code = nullptr;
+  for (const auto& decoded : decoded_)
+    if (decoded->code == function->func_code) code = decoded.get();
+  if (code == nullptr) {
+    code = fj_decode(reinterpret_cast<PyCodeObject*>(function->func_code));
+    if (code == nullptr) {
+      PyErr_Clear();
+      throw Unknown{"a function that can't be decoded"};
+    }
+    decoded_.emplace_back(code, fj_free_code);
+  }
+  contexts_.emplace_back(new Context{code, reinterpret_cast<PyCodeObject*>(code->code), function->func_globals,
+                                     function->func_builtins, 0, code->count - 1, count_entrances(*code), context_, call});
+  return contexts_.back().get();
+}
+
+/// `before_` is the state at the call; the places of the function come behind it.
+bool RegionBuilder::enter_function(PyFunctionObject* function, const std::vector<Known>& arguments, int call) {
+  constexpr int kDepth = 4;
+  int depth = 0;
+  for (const Context* context = context_; context != nullptr; context = context->caller) ++depth;
+  if (depth > kDepth) throw Unknown{"calls nested deeply"};
+  if (function->func_dict != nullptr && PyDict_GET_SIZE(function->func_dict) != 0)
+    throw Unknown{"a call of a function with attributes"};  // framejit.disable and its like
+  const auto* object = reinterpret_cast<PyCodeObject*>(function->func_code);
+  const int taken = object->co_argcount;
+  PyObject* const defaults = function->func_defaults;
+  const int given_by_default = defaults ? int(PyTuple_GET_SIZE(defaults)) : 0;
+  if (object->co_flags & (CO_VARARGS | CO_VARKEYWORDS | CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR) ||
+      object->co_kwonlyargcount != 0 || int(arguments.size()) > taken || int(arguments.size()) + given_by_default < taken ||
+      !PyDict_CheckExact(function->func_globals) || !PyDict_CheckExact(function->func_builtins))
+    throw Unknown{"a call of `" + text_of(function->func_qualname) + "` with such arguments"};
+  RegionGuard guard{};
+  guard.kind = RegionGuard::Kind::Function;
+  guard.object = Ref<>::borrow(reinterpret_cast<PyObject*>(function));
+  guard.value = Ref<>::borrow(function->func_code);
+  guard.names = Ref<>::borrow(defaults);
+  made_.guards.push_back(std::move(guard));
+  Context* const context = inlined(function, call);
+  State inside = before_;
+  context->base = inside.places.size();
+  for (const Known& argument : arguments) {
+    if (argument.kind == Known::Kind::Empty) throw Unknown{"a call without an argument"};
+    inside.places.push_back(argument);
+  }
+  for (int i = int(arguments.size()); i < taken; ++i)
+    inside.places.push_back(literal(PyTuple_GET_ITEM(defaults, i - taken + given_by_default)));
+  inside.places.resize(context->base + std::size_t(object->co_nlocalsplus));
+  inside.passes = state_.passes;
+  ++entrances(call + 1);  // the function may return at several places
+  region::Terminator terminator;
+  terminator.kind = region::Terminator::Kind::Jump;
+  terminator.yes.block = int(region_.blocks.size());
+  region_.blocks.emplace_back();
+  pending_.push_back({terminator.yes.block, 0, std::move(inside), context});
+  end(std::move(terminator));
+  return false;
+}
+
+bool RegionBuilder::return_from_function() {
+  Known result = resolve(pop());
+  const Context& context = *context_;
+  State state = state_;
+  state.places.resize(context.base);
+  // The call's operands: what is called, its NULL and the arguments.
+  state.places.resize(state.places.size() - std::size_t(context.caller->code->instrs[context.call].arg) - 2);
+  state.places.push_back(std::move(result));
+  const int after = context.call + 1;
+  context_ = context.caller;
+  jump(after, std::move(state));
+  return false;
 }
 
 std::optional<LoopRegion> build_region(const FjCode& code, const Loop& loop, const FrameValues& values,

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
-#include <unordered_map>
+#include <tuple>
 #include <vector>
 
 #include "tracer/regions/loop_region.h"
@@ -21,7 +22,8 @@ struct Known {
     Row,        // of the array at `place`, its first axes indexed by the items; `value`: the element it begins at
     Range,      // items: start, end
     RangeIterator,  // items: next, end
-    Items,      // an iterator over items[0], an Array or Row; items[1]: the index
+    Items,       // an iterator over items[0], an Array or Row; items[1]: the index
+    TupleIterator,  // over the items, `step` of which are done
     Enumerate,  // items: iterator, count
     Zip,        // items: iterators
     Tuple,
@@ -32,7 +34,7 @@ struct Known {
   Boxing boxing = Boxing::Int;
   DType dtype = DType::I64;
   ValueId value;
-  std::int64_t step = 1; // Range, RangeIterator
+  std::int64_t step = 1; // Range, RangeIterator; 0: it is items[2]
   std::vector<Known> items;
 
   bool is_number() const { return kind == Kind::Number; }
@@ -90,8 +92,9 @@ class RegionBuilder {
   Known converted(const Known& value, Boxing boxing, DType dtype);
   /// What an element of an array of this dtype becomes where the number is assigned to it.
   ValueId stored(const Known& value, DType dtype);
-  /// NumPy warns of what is not finite and was made of finite numbers.
   void leave_unless_finite(ValueId value);
+  /// NumPy would warn of the operation that made the result.
+  void leave_if_reported(ValueId result, std::vector<ValueId> operands);
 
   // ---- arrays and iterators
   int rank(const Known& array) const;
@@ -105,6 +108,18 @@ class RegionBuilder {
   void fork(ValueId condition, const Known& yes, const Known& no);
 
  private:
+  /// A function whose instructions are run: the loop's own, or one that is called in it. A region is left at the call in
+  /// the loop's function, as if nothing of it had happened, so that a called function must not write.
+  struct Context {
+    const FjCode* code;
+    PyCodeObject* object;
+    PyObject *globals, *builtins;
+    int first, last;            // instructions of the region
+    std::vector<int> entrances; // how many jumps lead to an instruction
+    Context* caller = nullptr;
+    int call = -1;              // where the caller calls
+    std::size_t base = 0;       // where the slots begin among the places: before them are the caller's, as at the call
+  };
   struct State {
     std::vector<Known> places;  // slots, then the stack
     ValueId passes;
@@ -112,12 +127,14 @@ class RegionBuilder {
   struct Pending {
     int block, instruction;
     State state;
+    Context* context;
   };
   struct ArrayFacts {
     DType dtype;
     std::vector<ValueId> sizes, strides;
     int memory = -1;
     std::size_t guard;
+    bool bytes = false;
   };
 
   PyObject* object_at(int place) const { return objects_[std::size_t(place)]; }
@@ -143,26 +160,31 @@ class RegionBuilder {
   bool branch(ValueId condition, int yes, int no, const State& yes_state, const State& no_state);
 
   void jump(int to, State state);
-  /// To the next instruction, in a block that was begun within one.
-  void jump_on(int to) {
-    const int here = block_;
-    jump(to, state_);
-    block_ = here;
-  }
   region::Target target(int to, State state);
   void end(region::Terminator terminator);
   region::Leave leave(int instruction, const State& state);
-  Holding holding(const Known& known, int place, std::vector<ValueId>& values);
-  bool is_inside(int instruction) const { return loop_.contains(instruction); }
+  /// Before the instruction that is being built.
+  region::Leave leave_here();
+  void leave_if_asked();
+  Context* inlined(PyFunctionObject* function, int call);
+  bool enter_function(PyFunctionObject* function, const std::vector<Known>& arguments, int call);
+  bool return_from_function();
+  Holding holding(const Known& known, std::vector<ValueId>& values);
+  void let_go(const Known& known);
+  bool is_inside(int instruction) const { return instruction >= context_->first && instruction <= context_->last; }
+  int& entrances(int instruction) { return context_->entrances[std::size_t(instruction)]; }
+  bool is_header(int instruction) const { return context_->caller == nullptr && instruction == loop_.header; }
 
   region::Block& block() { return region_.blocks[std::size_t(block_)]; }
+  Known& slot_of(int slot) { return state_.places[context_->base + std::size_t(slot)]; }
   Known& peek(int n) { return state_.places[state_.places.size() - std::size_t(n)]; }
   Known pop();
   void push(Known known) { state_.places.push_back(std::move(known)); }
   Known pop_number();
 
-  const FjCode& code_;
-  PyCodeObject* const object_code_;
+  std::vector<std::unique_ptr<Context>> contexts_;  // the first is the loop's
+  Context* context_;
+  std::vector<std::unique_ptr<FjCode, void (*)(FjCode*)>> decoded_;
   const Loop loop_;
   const FrameValues values_;
   LoopRegion made_;
@@ -171,9 +193,8 @@ class RegionBuilder {
   std::vector<Ref<>> held_;
   std::map<int, Known> resolved_;
   std::map<int, ArrayFacts> arrays_;
-  std::map<std::pair<int, std::string>, int> blocks_;  // by instruction and types
-  std::map<int, int> versions_;
-  std::vector<int> entrances_;  // how many jumps lead to an instruction
+  std::map<std::tuple<const Context*, int, std::string>, int> blocks_;  // by instruction and types
+  std::map<std::tuple<const Context*, int, std::string>, int> versions_;  // by instruction and places in tuples
   std::vector<Pending> pending_;
   State state_, before_;
   int block_ = 0, at_ = 0;

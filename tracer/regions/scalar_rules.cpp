@@ -140,6 +140,15 @@ ValueId RegionBuilder::truth(const Known& value) {
   return op(Op::ne, {value.value, zero});
 }
 
+void RegionBuilder::leave_if_reported(ValueId result, std::vector<ValueId> operands) {
+  region::Instruction made{};
+  made.code = Code::LeaveIfReported;
+  made.operands = std::move(operands);
+  made.operands.insert(made.operands.begin(), result);
+  made.leave = leave_here();
+  block().body.push_back(std::move(made));
+}
+
 void RegionBuilder::leave_unless_finite(ValueId value) {
   leave_if(op(Op::logical_not, {op(Op::is_finite, {value})}));
 }
@@ -292,8 +301,8 @@ Known numpy_binary(RegionBuilder& b, int operation, const Known& x, const Known&
   }
   const ValueId p = b.as_dtype(x, type), q = b.as_dtype(y, type);
   const auto made = [&](ValueId value) { return RegionBuilder::numpy(value, type); };
-  const auto finite = [&](ValueId value) {
-    b.leave_unless_finite(value);
+  const auto reported = [&](ValueId value) {
+    b.leave_if_reported(value, {p, q});
     return RegionBuilder::numpy(value, type);
   };
   if (operation == NB_AND || operation == NB_OR || operation == NB_XOR) {
@@ -302,23 +311,23 @@ Known numpy_binary(RegionBuilder& b, int operation, const Known& x, const Known&
   }
   if (type == DType::Bool) throw Unknown{"arithmetic of NumPy bools"};
   if (is_float(type)) switch (operation) {
-      case NB_ADD: return finite(b.op(Op::add, {p, q}));
-      case NB_SUBTRACT: return finite(b.op(Op::sub, {p, q}));
-      case NB_MULTIPLY: return finite(b.op(Op::mul, {p, q}));
-      case NB_TRUE_DIVIDE: return finite(b.op(Op::div, {p, q}));
+      case NB_ADD: return reported(b.op(Op::add, {p, q}));
+      case NB_SUBTRACT: return reported(b.op(Op::sub, {p, q}));
+      case NB_MULTIPLY: return reported(b.op(Op::mul, {p, q}));
+      case NB_TRUE_DIVIDE: return reported(b.op(Op::div, {p, q}));
       case NB_FLOOR_DIVIDE:
         leave_if_zero(b, q);
         b.leave_unless_finite(p);
         b.leave_unless_finite(q);
-        return finite(divide(b, p, q, true).quotient);
+        return reported(divide(b, p, q, true).quotient);
       case NB_REMAINDER:
         leave_if_zero(b, q);
         b.leave_unless_finite(p);
         b.leave_unless_finite(q);
-        return finite(divide(b, p, q, false).remainder);
+        return reported(divide(b, p, q, false).remainder);
       case NB_POWER:
         if (type != DType::F64) throw Unknown{"a power of float32"};
-        return finite(float_power(b, p, q));
+        return reported(float_power(b, p, q));
       default: throw Unknown{"an operator of NumPy scalars"};
     }
   switch (operation) {

@@ -1,0 +1,389 @@
+"""Loops over elements run as regions: the results, arguments, warnings and errors are CPython's, wherever a region is left."""
+import copy
+import functools
+import gc
+import math
+import subprocess
+import sys
+import textwrap
+import threading
+import traceback
+import warnings
+import weakref
+
+import numpy as np
+import pytest
+
+import framejit
+
+compile = functools.partial(framejit.compile, retire=True)  # which the other tests are without: loops are judged by what they save
+
+
+def outcome(function, arguments):
+    arguments = copy.deepcopy(arguments)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            result = function(*arguments)
+            where = None
+        except Exception as error:
+            result = (type(error), str(error))
+            where = traceback.extract_tb(error.__traceback__)[-1].lineno
+    return result, where, arguments, [(w.category, str(w.message), w.lineno) for w in caught]
+
+
+def same(ours, theirs):
+    if type(ours) is not type(theirs):
+        return False
+    if isinstance(ours, (tuple, list)):
+        return len(ours) == len(theirs) and all(map(same, ours, theirs))
+    if isinstance(ours, np.ndarray):
+        return ours.dtype == theirs.dtype and ours.shape == theirs.shape and ours.tobytes() == theirs.tobytes()
+    if isinstance(ours, float) and ours != ours:
+        return theirs != theirs
+    if isinstance(ours, (float, np.floating)):
+        return ours == theirs and math.copysign(1, ours) == math.copysign(1, theirs) or ours != ours and theirs != theirs
+    return ours == theirs
+
+
+def check(function, *calls, regions=1):
+    """Each call three times, compiled and not. `regions`: how many have to be made at least."""
+    framejit.reset()
+    compiled = compile(function)
+    for arguments in calls:
+        for _ in range(3):
+            ours, theirs = outcome(compiled, arguments), outcome(function, arguments)
+            for name, a, b in zip(("result", "line of the error", "arguments", "warnings"), ours, theirs):
+                assert same(a, b), f"{name}: {a}, CPython gives {b}"
+    info = framejit.cache_info()
+    assert info["internal_errors"] == 0
+    assert info["regions"] >= regions, framejit.explain(compiled).so_far().loops
+    return compiled
+
+
+NUMBERS = np.random.default_rng(5)
+FLOATS = NUMBERS.random(100)
+
+
+def total(a):
+    s = 0
+    for i in range(len(a)):
+        s += a[i]
+    return s, i
+
+
+def over_elements(a):
+    s, n = 0.0, 0
+    for x in a:
+        if x > 0.5:
+            s += x
+            n += 1
+    return s, n, x
+
+
+def pairs(a, b):
+    s = 0.0
+    for i, (x, y) in enumerate(zip(a, b)):
+        if x > 0.3:
+            s += x * y * i
+    return s, i
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
+                                   "complex64", "longdouble"])
+def test_sums_of_every_type(dtype):
+    a = NUMBERS.integers(0, 2, 60).astype(dtype)
+    check(total, (a,), (a[::-2],), (np.stack([a, a]).T[:, 1],), regions=0 if dtype in ("float16", "complex64", "longdouble") else 1)
+
+
+def test_types_may_change_between_calls():
+    check(total, (FLOATS,), (np.arange(70),), (FLOATS.astype(np.float32),), (list(range(50)),), (FLOATS,))
+
+
+def test_iterators_over_arrays():
+    check(over_elements, (FLOATS,), (FLOATS[::3],))
+    check(pairs, (FLOATS, FLOATS[::-1]), (FLOATS, FLOATS[:40]), (FLOATS[:40], FLOATS))
+
+
+def test_an_iterator_that_somebody_else_holds_is_moved_on():
+    def f(a):
+        it = iter(a)
+        s = 0.0
+        for x in it:
+            if x > 2:
+                break
+            s += x
+        return s, list(it)
+
+    check(f, (np.concatenate([FLOATS, [3.0], FLOATS[:5]]),), regions=0)
+
+
+def test_integers_that_overflow_leave():
+    def f(a, n):
+        x = 1
+        for i in range(n):
+            x = x * 3 + a[0].item() if i < 0 else x * 3
+            a[i % 4] = i
+        return x
+
+    def narrow(a):
+        s = a[0]
+        for i in range(1, len(a)):
+            s = s + a[i]
+        return s
+
+    check(f, (np.zeros(4, dtype=np.int64), 80))
+    for dtype in (np.int8, np.uint8, np.int16, np.int64, np.uint64):
+        check(narrow, (np.full(60, np.iinfo(dtype).max // 40, dtype=dtype),), (np.full(60, np.iinfo(dtype).max, dtype=dtype),))
+
+
+def test_what_numpy_warns_of():
+    def f(a, b):
+        s = 0.0
+        for i in range(len(a)):
+            s += a[i] / b[i]
+        return s
+
+    a, b = FLOATS.copy(), FLOATS.copy()
+    a[20], b[40], b[60], a[60] = np.inf, 0.0, 0.0, 0.0
+    check(f, (a, b), (a * 1e300, b * 1e-300 + 1e-300), (np.full(50, np.nan), b[:50]))
+    for mode in ("raise", "ignore"):
+        with np.errstate(all=mode):
+            check(f, (a, b), regions=mode == "ignore")
+
+
+def test_divisions_by_zero_and_their_signs():
+    def f(a, n, d):
+        total = 0
+        for i in range(1, n):
+            a[i % len(a)] = i
+            total += (i - 40) // (i % d - d // 2) + (i - 40) % (i % d - d // 2 - 1)
+        return total
+
+    def g(a, d):
+        r = []
+        x = y = 0.0
+        for i in range(len(a)):
+            x = (a[i].item() if i < 0 else float(a[i])) // d
+            y = float(a[i]) % d
+            a[i] = x + y
+        return x, y
+
+    check(f, (np.zeros(5), 90, 7), (np.zeros(5), 90, 2), (np.zeros(5), 90, 1))
+    for d in (0.7, -0.7, 3, -3, 0.0, 0, math.inf, -math.inf, math.nan):
+        check(g, (FLOATS * 20 - 10, d))
+
+
+def test_an_index_out_of_range_is_an_error_at_its_pass():
+    def f(a, n):
+        for i in range(n):
+            a[i] = a[i - 1] + 1
+        return a
+
+    def caught(a, n):
+        found = -1
+        try:
+            for i in range(n):
+                a[i] = a[i - 1] + 1
+        except IndexError:
+            found = i
+        return found, i
+
+    check(f, (np.zeros(50), 50), (np.zeros(50), 60), (np.zeros(0), 30))
+    check(caught, (np.zeros(50), 50), (np.zeros(50), 60))
+
+
+def test_loops_within_loops():
+    def f(a):
+        n, m = a.shape
+        last = None
+        for i in range(n):
+            if a[i, 0] < 0:
+                continue
+            for j in range(m - 1, 0, -1):
+                if a[i, j] > 0.9:
+                    break
+                a[i][j] += a[i, j - 1]
+            else:
+                last = i
+            k = 0
+            while k < m and a[i, k] < 2:
+                a[i, k] *= 1.5
+                k += 1
+        return last, i, j, k
+
+    check(f, (NUMBERS.random((20, 10)),), (NUMBERS.random((20, 10)) - 0.5,), (np.asfortranarray(NUMBERS.random((20, 10))),))
+
+
+def test_memory_that_two_arrays_share():
+    def f(a, b):
+        for i in range(len(a)):
+            a[i] = b[i] * 2 + 1
+
+    x = NUMBERS.random(60)
+    check(lambda x: (f(x[1:], x[:-1]), x), (x,), regions=0)
+    compiled = compile(f)
+    for shift in (1, 2, -1):
+        ours, theirs = x.copy(), x.copy()
+        compiled(ours[5 + shift:45 + shift], ours[5:45])
+        f(theirs[5 + shift:45 + shift], theirs[5:45])
+        assert (ours == theirs).all()
+
+
+def test_what_is_left_to_cpython_within_a_pass(capsys):
+    def f(a):
+        seen = []
+        s = 0.0
+        for i in range(len(a)):
+            s += a[i]
+            if i % 25 == 7:
+                print(i, s)
+            if a[i] > 0.97:
+                seen.append(i)
+        return s, seen
+
+    check(f, (FLOATS,))
+
+
+def test_a_variable_that_is_deleted_or_not_bound():
+    def f(a, k):
+        for i in range(len(a)):
+            if i == 0:
+                x = a[0]
+            if i == k:
+                del x
+            a[i] += x
+        return x
+
+    check(f, (FLOATS, 200), (FLOATS, 50), (FLOATS, 1))
+
+
+SCALE = 3
+
+
+def cube(x, by=2.0):
+    if x < 0:
+        return -cube(-x)
+    return x * x * x / by
+
+
+def test_functions_that_are_called():
+    def f(a):
+        s = 0.0
+        for i in range(len(a)):
+            s += cube(a[i] - 0.5, 1.5) + cube(float(a[i])) * SCALE
+        return s
+
+    global SCALE, cube
+    compiled = check(f, (FLOATS,))
+    SCALE = 4
+    assert compiled(FLOATS) == f(FLOATS)
+    before = cube.__code__
+    cube.__code__ = (lambda x, by=2.0: x + by).__code__
+    try:
+        assert compiled(FLOATS) == f(FLOATS)
+    finally:
+        cube.__code__ = before
+
+
+def test_functions_of_math_and_builtins():
+    def f(a):
+        s = 0.0
+        for i in range(1, len(a)):
+            x = a[i]
+            s += math.sin(x) + math.sqrt(x) * math.exp(-x) + math.log(i) + math.floor(x * 10) + math.atan2(x, i) + abs(-x)
+            s += max(x, 0.5) + min(i, 3) + int(x * 9) + round(float(x) * 7) + float(i) + divmod(i, 7)[0] + pow(i, 2) + (i in (3, 5, 9))
+            s -= math.ceil(x) if math.isfinite(x) else 0
+        return s
+
+    check(f, (FLOATS,), (FLOATS.astype(np.float32),))
+
+
+def test_bytes_and_steps_that_are_not_known():
+    def f(data, step):
+        s = 0
+        counts = np.zeros(256, dtype=np.int64)
+        for b in data:
+            counts[b] += 1
+        for i in range(0, len(data), step):
+            s ^= data[i] << (i % 5)
+        return s, counts
+
+    check(f, (bytes(range(200)), 3), (bytes(range(200)), 1), (b"", 2), (bytes(50), 0))
+    check(lambda a, step: [a.__setitem__(i, i) for i in range(60, 0, step)] and a, (np.zeros(70), -7), regions=0)
+
+
+def test_lists_and_objects_are_cpythons():
+    def f(a, names):
+        out = []
+        for i in range(len(a)):
+            out.append(names[i % 3] * int(a[i] * 3))
+        return out
+
+    check(f, (FLOATS, ["a", "bc", ""]), regions=0)
+
+
+def test_explain_names_the_loop():
+    compiled = check(total, (FLOATS,))
+    (text,) = framejit.explain(compiled).so_far().loops
+    assert text.startswith("framejit: loop at line ") and "of total: one region, " in text
+
+
+def test_regions_hold_nothing_that_lives_too_long():
+    def make():
+        names = {}
+        exec("import numpy as np\ndef f(a):\n    s = 0.0\n    for i in range(len(a)):\n        s += a[i]\n    return s\n", names)
+        compiled = names["compiled"] = compile(names["f"])
+        for _ in range(3):
+            compiled(FLOATS)
+        return weakref.ref(names["f"])
+
+    framejit.reset()
+    reference = make()
+    assert framejit.cache_info()["regions"] == 1
+    gc.collect()
+    assert reference() is None
+
+
+def test_threads_run_regions_at_once():
+    def f(a):
+        s = 0.0
+        for _ in range(50):
+            for i in range(len(a)):
+                s += a[i] * 0.5
+        return s
+
+    compiled, expected, found = check(f, (FLOATS,)), f(FLOATS), []
+    threads = [threading.Thread(target=lambda: found.extend(compiled(FLOATS) for _ in range(50))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 200
+
+
+def test_an_interrupt_reaches_a_region():
+    program = """
+        import os, signal, threading, time
+        import numpy as np, framejit
+
+        @framejit.compile(retire=True)
+        def spin(a, n):
+            s = 0
+            for i in range(n):
+                a[0] += 1
+                s += 1
+            return s
+
+        spin(np.zeros(1), 100), spin(np.zeros(1), 100)
+        before = framejit.cache_info()["regions_entered"]
+        sent = []
+        threading.Timer(0.3, lambda: (sent.append(time.monotonic()), os.kill(os.getpid(), signal.SIGINT))).start()
+        try:
+            spin(np.zeros(1), 10**13)
+        except KeyboardInterrupt:
+            late = time.monotonic() - sent[0]
+            print("interrupted", late < 5, framejit.cache_info()["regions_entered"] > before)
+    """
+    result = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
+    assert result.stdout == "interrupted True True\n", result.stdout + result.stderr

@@ -1,0 +1,88 @@
+// The builder looks at objects of the types that the trace's values have: what they hold does not matter to it.
+#include "tracer/regions/forecast.h"
+
+#include "arrays/arrays.h"
+#include "segment/library_calls/numpy_prediction.h"
+#include "tracer/interpreter/trace_run.h"
+#include "tracer/regions/loop_region.h"
+
+namespace fj {
+
+namespace {
+
+Ref<> stand_in(TraceRun& t, const V& value);
+
+Ref<> iterator_over(TraceRun& t, const IteratorValue& iterator) {
+  if (iterator.maker) {
+    const Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(iterator.arguments.size())));
+    for (std::size_t i = 0; i < iterator.arguments.size(); ++i) {
+      Ref<> argument = stand_in(t, iterator.arguments[i]);
+      if (!argument) return {};
+      PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), argument.release());
+    }
+    return Ref<>::steal(PyObject_CallObject(iterator.maker.get(), arguments.get()));
+  }
+  const V rest = iterator.remaining ? iterator.remaining() : nullptr;
+  if (!rest) return {};
+  const Ref<> over = rest->kind == ValueKind::Range
+                         ? Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyRange_Type), "i", 3))
+                         : stand_in(t, rest);
+  return over ? Ref<>::steal(PyObject_GetIter(over.get())) : Ref<>();
+}
+
+/// Null: nothing is known of it.
+Ref<> stand_in(TraceRun& t, const V& value) {
+  switch (value->kind) {
+    case ValueKind::Object: return as<ObjectValue>(value)->object;
+    case ValueKind::SymInt: return Ref<>::steal(PyLong_FromLong(1));
+    case ValueKind::Number: {
+      const DType dtype = as<NumberValue>(value)->dtype;
+      if (dtype == DType::F64) return Ref<>::steal(PyFloat_FromDouble(1));
+      if (dtype == DType::I64) return Ref<>::steal(PyLong_FromLong(1));
+      return dtype == DType::Bool ? Ref<>::borrow(Py_True) : Ref<>();
+    }
+    case ValueKind::Array: {
+      const auto& array = *as<ArrayValue>(value);
+      if (array.library != Library::Numpy) return {};
+      if (array.numpy_scalar) {
+        const std::uint64_t zero[2] = {};
+        return numpy_scalar(array.dtype, zero);
+      }
+      const ExternArray about{array.dtype, std::vector<std::int64_t>(array.shape.size(), 1),
+                              std::vector<std::int64_t>(array.shape.size(), 1)};
+      return numpy_stand_in(about, true);
+    }
+    case ValueKind::Range:
+      return Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyRange_Type), "i", 3));
+    case ValueKind::Iterator: return iterator_over(t, *as<IteratorValue>(value));
+    default: return {};
+  }
+}
+
+}  // namespace
+
+bool will_be_region(TraceRun& t, const Frame& frame, const Loop& loop) {
+  PyObject* const anything = once([] { return PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type)); });
+  std::vector<Ref<>> held;
+  std::vector<PyObject*> objects;
+  const auto add = [&](const V& value) {
+    if (!value || value->kind == ValueKind::Null) return objects.push_back(nullptr);
+    Ref<> object = stand_in(t, value);
+    PyErr_Clear();
+    objects.push_back(object ? object.get() : anything);
+    // An iterator is held by the frame alone.
+    held.push_back(std::move(object));
+  };
+  for (std::size_t i = 0; i < frame.slots.size(); ++i) {
+    if (frame.initial[i]) objects.push_back(i < t.request.values.slots.size() ? t.request.values.slots[i] : nullptr);
+    else add(frame.slots[i]);
+  }
+  for (const V& value : frame.stack) add(value);
+  FrameValues values{t.request.function, objects};
+  std::string why;
+  const std::optional<LoopRegion> region = build_region(*frame.code, loop, values, why);
+  PyErr_Clear();
+  return region && !region->memories.empty();
+}
+
+}  // namespace fj
