@@ -129,7 +129,7 @@ def k_means(points, count, steps):
     return centres, nearest
 
 
-@program(sample=lambda size: (definite(size), np.ones(size), 200), sizes=dict(tiny=5, standard=100, large=1000))
+@program(sample=lambda size: (definite(size), np.ones(size), 200), sizes=dict(tiny=5, standard=150, large=1000))
 def power_iteration(a, x, steps):
     value = 0.0
     for _ in range(steps):
@@ -168,7 +168,7 @@ def convolution(image, kernel):
     return out
 
 
-@program(sample=lambda size: (draws(size) + 1j * draws(size, seed=1),), sizes=dict(tiny=8, standard=8192, large=524_288))
+@program(sample=lambda size: (draws(size) + 1j * draws(size, seed=1),), sizes=dict(tiny=8, standard=32_768, large=524_288))
 def fft_by_stages(x):
     """Stages of butterflies on whole columns; the length is a power of two."""
     n = len(x)

@@ -153,7 +153,7 @@ def summed_area(image):
     for y in range(height):
         row = 0
         for x in range(width):
-            row += image[y, x].astype(np.int64)
+            row += int(image[y, x])
             table[y + 1, x + 1] = table[y, x + 1] + row
     return table
 
