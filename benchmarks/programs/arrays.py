@@ -86,7 +86,8 @@ def multigrid(u, f, cycles):
     return u
 
 
-@program(sample=lambda size: (1 + 0.01 * draws(9, size[0], size[0]), 0.6, size[1]), sizes=dict(tiny=(5, 2), standard=(32, 30), large=(200, 30)))
+@program(sample=lambda size: (1 + 0.01 * draws(9, size[0], size[0]), 0.6, size[1]), sizes=dict(tiny=(5, 2), standard=(32, 30), large=(200, 30)),
+         bounded=True)
 def lattice_boltzmann(f, relaxation, steps):
     """D2Q9: each of nine densities moves one cell, then all relax."""
     moves = np.array([[0, 0], [1, 0], [0, 1], [-1, 0], [0, -1], [1, 1], [-1, 1], [-1, -1], [1, -1]])
@@ -105,7 +106,7 @@ def lattice_boltzmann(f, relaxation, steps):
 
 
 @program(sample=lambda size: (draws(size[0], 3), np.zeros((size[0], 3)), draws(size[0], seed=1), 0.01, size[1]),
-         sizes=dict(tiny=(4, 3), standard=(50, 60), large=(400, 20)))
+         sizes=dict(tiny=(4, 3), standard=(50, 60), large=(400, 20)), bounded=True)
 def n_body(position, velocity, mass, dt, steps):
     for _ in range(steps):
         apart = position[None, :, :] - position[:, None, :]
@@ -116,7 +117,7 @@ def n_body(position, velocity, mass, dt, steps):
     return position, velocity
 
 
-@program(sample=lambda size: (draws(size, 2), 5, 20), sizes=dict(tiny=20, standard=2000, large=100_000))
+@program(sample=lambda size: (draws(size, 2), 5, 20), sizes=dict(tiny=20, standard=2000, large=100_000), bounded=True)
 def k_means(points, count, steps):
     centres = points[:count].copy()
     for _ in range(steps):
@@ -129,7 +130,7 @@ def k_means(points, count, steps):
     return centres, nearest
 
 
-@program(sample=lambda size: (definite(size), np.ones(size), 200), sizes=dict(tiny=5, standard=150, large=1000))
+@program(sample=lambda size: (definite(size), np.ones(size), 200), sizes=dict(tiny=5, standard=150, large=1000), bounded=True)
 def power_iteration(a, x, steps):
     value = 0.0
     for _ in range(steps):
@@ -139,7 +140,7 @@ def power_iteration(a, x, steps):
     return value, x
 
 
-@program(sample=lambda size: (definite(size, 1), draws(size), 1e-8), sizes=dict(tiny=5, standard=150, large=1000))
+@program(sample=lambda size: (definite(size, 1), draws(size), 1e-8), sizes=dict(tiny=5, standard=150, large=1000), bounded=True)
 def conjugate_gradient(a, b, tolerance):
     x = np.zeros_like(b)
     r = b.copy()
@@ -168,7 +169,7 @@ def convolution(image, kernel):
     return out
 
 
-@program(sample=lambda size: (draws(size) + 1j * draws(size, seed=1),), sizes=dict(tiny=8, standard=32_768, large=524_288))
+@program(sample=lambda size: (draws(size) + 1j * draws(size, seed=1),), sizes=dict(tiny=8, standard=32_768, large=524_288), bounded=True)
 def fft_by_stages(x):
     """Stages of butterflies on whole columns; the length is a power of two."""
     n = len(x)
@@ -203,7 +204,7 @@ def adi(u, r, steps):
     return u
 
 
-@program(sample=lambda size: (draws(size), 50), sizes=dict(tiny=120, standard=20_000, large=1_000_000))
+@program(sample=lambda size: (draws(size), 50), sizes=dict(tiny=120, standard=20_000, large=1_000_000), bounded=True)
 def block_statistics(series, length):
     """Mean, deviation and slope of each block of a time series."""
     count = len(series) // length
@@ -218,7 +219,7 @@ def block_statistics(series, length):
     return found
 
 
-@program(sample=lambda size: (draws(size[0], size[1]),), sizes=dict(tiny=(6, 4), standard=(200, 150), large=(1000, 300)))
+@program(sample=lambda size: (draws(size[0], size[1]),), sizes=dict(tiny=(6, 4), standard=(200, 150), large=(1000, 300)), bounded=True)
 def correlation_by_columns(data):
     data -= data.mean(axis=0)
     data /= np.sqrt((data * data).sum(axis=0))
@@ -240,7 +241,7 @@ def cholesky_by_columns(a):
     return a
 
 
-@program(sample=lambda size: (definite(size), draws(size)), sizes=dict(tiny=5, standard=100, large=400))
+@program(sample=lambda size: (definite(size), draws(size)), sizes=dict(tiny=5, standard=100, large=400), bounded=True)
 def gaussian_elimination(a, b):
     n = len(b)
     for k in range(n):
@@ -255,7 +256,7 @@ def gaussian_elimination(a, b):
 
 
 @program(sample=lambda size: (draws(size[0], size[1]), (draws(size[0], seed=1) > 0.5).astype(np.float64), 0.5, 100),
-         sizes=dict(tiny=(10, 3), standard=(500, 8), large=(20_000, 20)))
+         sizes=dict(tiny=(10, 3), standard=(500, 8), large=(20_000, 20)), bounded=True)
 def logistic_regression(features, labels, rate, steps):
     weights = np.zeros(features.shape[1])
     for _ in range(steps):

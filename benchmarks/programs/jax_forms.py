@@ -9,14 +9,19 @@ from .registry import form
 jax.config.update("jax_enable_x64", True)
 
 
-@form("jax", arrays.heat)
+def jax_form(function, **options):
+    """Registers what is written as the form of a program, compiled by JAX with these options."""
+    return lambda written: form("jax", function)(jax.jit(written, **options))
+
+
+@jax_form(arrays.heat)
 def heat(u, rate, steps):
     def step(_, u):
         return u.at[1:-1, 1:-1].add(rate * (u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4 * u[1:-1, 1:-1]))
     return lax.fori_loop(0, steps, step, u)
 
 
-@form("jax", arrays.wave)
+@jax_form(arrays.wave)
 def wave(before, now, courant, steps):
     def step(_, state):
         before, now = state
@@ -25,7 +30,7 @@ def wave(before, now, courant, steps):
     return lax.fori_loop(0, steps, step, (before, now))[1]
 
 
-@form("jax", arrays.fdtd)
+@jax_form(arrays.fdtd)
 def fdtd(ez, hx, hy, steps):
     def step(t, state):
         ez, hx, hy = state
@@ -37,7 +42,7 @@ def fdtd(ez, hx, hy, steps):
     return lax.fori_loop(0, steps, step, (ez, hx, hy))
 
 
-@form("jax", arrays.shallow_water)
+@jax_form(arrays.shallow_water)
 def shallow_water(h, u, v, dt, steps):
     def step(_, state):
         h, u, v = state
@@ -49,7 +54,7 @@ def shallow_water(h, u, v, dt, steps):
     return lax.fori_loop(0, steps, step, (h, u, v))
 
 
-@form("jax", arrays.jacobi)
+@jax_form(arrays.jacobi)
 def jacobi(u, tolerance, most):
     def unfinished(state):
         return (state[2] > tolerance) & (state[1] < most)
@@ -61,7 +66,7 @@ def jacobi(u, tolerance, most):
     return lax.while_loop(unfinished, step, (u, 0, 1.0))[:2]
 
 
-@form("jax", arrays.n_body)
+@jax_form(arrays.n_body)
 def n_body(position, velocity, mass, dt, steps):
     def step(_, state):
         position, velocity = state
@@ -73,6 +78,7 @@ def n_body(position, velocity, mass, dt, steps):
     return lax.fori_loop(0, steps, step, (position, velocity))
 
 
+@jax_form(arrays.k_means, static_argnums=1)
 def k_means(points, count, steps):
     def step(_, state):
         centres, _ = state
@@ -83,10 +89,7 @@ def k_means(points, count, steps):
     return lax.fori_loop(0, steps, step, (points[:count], jnp.zeros(len(points), int)))
 
 
-form("jax", arrays.k_means)(jax.jit(k_means, static_argnums=1))
-
-
-@form("jax", arrays.power_iteration)
+@jax_form(arrays.power_iteration)
 def power_iteration(a, x, steps):
     def step(_, state):
         y = a @ state[1]
@@ -95,7 +98,7 @@ def power_iteration(a, x, steps):
     return lax.fori_loop(0, steps, step, (0.0, x))
 
 
-@form("jax", arrays.conjugate_gradient)
+@jax_form(arrays.conjugate_gradient)
 def conjugate_gradient(a, b, tolerance):
     def unfinished(state):
         return (state[4] < 10 * len(b)) & (jnp.sqrt(state[3]) >= tolerance)
@@ -110,7 +113,7 @@ def conjugate_gradient(a, b, tolerance):
     return lax.while_loop(unfinished, step, (jnp.zeros_like(b), b, b, b @ b, 0))[0]
 
 
-@form("jax", arrays.logistic_regression)
+@jax_form(arrays.logistic_regression)
 def logistic_regression(features, labels, rate, steps):
     def step(_, weights):
         predicted = 1 / (1 + jnp.exp(-(features @ weights)))
