@@ -17,7 +17,7 @@ from case import Case, Difference, check
 MOST_BYTES = 6 << 30  # a loop that lost its end may fill a list
 
 
-def outcome(case, options, seconds=60):
+def outcome(case, options, seconds=60, check=check):
     """(kind, text, eager's error) of the difference, or None. "crash" if the process died."""
     read, write = os.pipe()
     child = os.fork()
@@ -118,16 +118,16 @@ def smaller_expressions(tree):
             yield changed
 
 
-def shrink(case, options=None, report=lambda text: None):
+def shrink(case, options=None, report=lambda text: None, check=check):
     """The smallest case found that fails as `case` does."""
     options = options or {}
-    first = outcome(case, options)
+    first = outcome(case, options, check=check)
     if first is None:
         return case, None
     kind, _, error = first
 
     def fails(candidate):
-        found = outcome(candidate, options)
+        found = outcome(candidate, options, check=check)
         # A program that lost a name it needs fails in its own way in eager.
         return found is not None and found[0] == kind and (found[2] == error or found[2] not in ("NameError", "UnboundLocalError"))
 
@@ -161,4 +161,4 @@ def shrink(case, options=None, report=lambda text: None):
                         case, again, progress = candidate, True, True
                         report(f"{len(case.source.splitlines())} lines, {len(case.calls)} calls")
                         break
-    return case, outcome(case, options)
+    return case, outcome(case, options, check=check)
