@@ -5,6 +5,7 @@ process; if it dies, the program that killed it is made small in the same way.
 """
 import argparse
 import faulthandler
+import functools
 import os
 import pathlib
 import select
@@ -22,7 +23,7 @@ from harness import torch  # noqa: E402
 from shrink import shrink  # noqa: E402
 
 PATIENCE = 90  # seconds of silence after which a worker hangs; only this command, not the tests, has such a limit
-KINDS = {"calls": (grow.program, case.check), "loops": (loops.program, loops.check)}
+KINDS = {"calls": (grow.program, case.check), "loops": (loops.program, loops.check), "locals": (loops.program, functools.partial(loops.check, all_locals=True))}
 
 
 def work(kind, lib, first, count):
@@ -78,9 +79,10 @@ def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", choices=list(KINDS), default="calls", help="loops: of loops and branches over scalars and elements, compared to the bit")
+    parser.add_argument("--kind", choices=list(KINDS), default="calls", help="loops: of loops and branches over scalars and elements, compared to the bit; locals: those that are gone at an exception too")
     parser.add_argument("--lib", choices=["numpy", "torch"], help="one library; else both, where torch is installed")
     parser.add_argument("--no-shrink", action="store_true", help="report only the seeds")
+    parser.add_argument("--patience", type=float, default=120, help="seconds after which a program is small enough")
     parser.add_argument("--show", action="store_true", help="print the program of --seed and stop")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)
@@ -102,7 +104,7 @@ def main(words=None):
                 failures += 1
                 print(f"\n---- program {seed}, {lib}: {wrong}", flush=True)
                 if not arguments.no_shrink:
-                    small, found = shrink(grown(seed, lib), check=check)
+                    small, found = shrink(grown(seed, lib), check=check, patience=arguments.patience)
                     print(f"# {found and found[1]}\n{case.as_test(small, f'program_{seed}_of_{lib}')}", flush=True)
             if done % 500 == 0:
                 print(f"{lib}: {done} programs, {failures} differ, {time.monotonic() - started:.0f} s", flush=True)

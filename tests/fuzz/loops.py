@@ -422,7 +422,7 @@ class Writer:
 
     def statement(self):
         self.left -= 1
-        if self.left < 0:
+        if self.left < 0 or self.indent > 11:  # CPython nests 20 blocks at most
             self.assignment()
             return
         pick = self.random.random()
@@ -527,7 +527,7 @@ def calls_of(random, lib):
         items = [random.choice(["1", "2", "-1", "0", "3"] if values != "edges" else ["1", "0.5", "True", "-2", "0.0"]) for _ in range(random.randint(6, 30))]
         given = f"[{a}, {b}, {m}, [{', '.join(items)}], {random.randint(20, 60)}, {p}, {q}]"
         if overlapping:
-            given = given.replace(b, random.choice(["a", "a[1:]", "a[:-1]", "a[::2]"])).replace(a, "a").replace(m, random.choice([m, "a[:20].reshape(4, 5)"]))
+            given = given.replace(b, random.choice(["a", "a[1:]", "a[:-1]", "a[::2]"])).replace(a, "a").replace(m, random.choice([m, "a[:20].reshape(4, 5)"]) if sizes[0] >= 20 else m)
             return f"MODE = {mode!r}\na = {a}\nARGS = {given}"
         return f"MODE = {mode!r}\nARGS = {given}"
 
@@ -582,7 +582,7 @@ def digits_without_limit():
 
 
 def seen(function, namespace, filename):
-    """What a call left behind, and the name of the error it raised."""
+    """What a call left behind, the name of the error it raised, and of each frame it passed (name, locals)."""
     called = call_observed(in_mode(function, namespace.get("MODE", "record")), namespace["ARGS"])
     walk = Walk()
     walk.add("stdout", without_addresses(called.stdout))
@@ -593,17 +593,35 @@ def seen(function, namespace, filename):
         walk.value("arguments", namespace["ARGS"])
         walk.value("result", called.result)
         walk.value("global COUNT", namespace.get("COUNT"))
-        traceback = called.error.__traceback__ if called.error is not None else None
-        while traceback is not None:
-            frame = traceback.tb_frame
-            if frame.f_code.co_filename == filename:
-                known = names_of(frame.f_code)
-                for name, value in sorted(frame.f_locals.items()):
-                    if name in known:
-                        walk.value(f"local {name} of {frame.f_code.co_name}", value)
-            traceback = traceback.tb_next
-        walk.memory()
-    return walk.records, type(called.error).__name__ if called.error is not None else None
+    walk.memory()
+    frames, traceback = [], called.error.__traceback__ if called.error is not None else None
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if frame.f_code.co_filename == filename:
+            known = names_of(frame.f_code)
+            frames.append((frame.f_code.co_name, {name: value for name, value in sorted(frame.f_locals.items()) if name in known}))
+        traceback = traceback.tb_next
+    return walk.records, type(called.error).__name__ if called.error is not None else None, frames
+
+
+def difference_of_locals(ours, eager, arguments, expected_arguments, all_locals):
+    """The first difference of the locals at the exception as (path, text), or None: of values first, then of what there is.
+
+    Compiled programs forget what is not read any more, which counts as a difference if `all_locals` says so only.
+    """
+    walks = Walk(), Walk()
+    for walk, given, frames, others in ((walks[0], arguments, ours, eager), (walks[1], expected_arguments, eager, ours)):
+        with digits_without_limit():
+            walk.value("arguments", given)
+            for (name, values), (_, other) in zip(frames, others):
+                for local in sorted(values.keys() & other.keys()):
+                    walk.value(f"local {local} of {name}", values[local])
+    found = difference(walks[0].records, walks[1].records)
+    if found is None:
+        for (name, values), (_, expected) in zip(ours, eager):
+            if values.keys() - expected.keys() or all_locals and values.keys() != expected.keys():
+                return "locals", f"locals of {name}: {sorted(values)}, CPython has {sorted(expected)}"
+    return found
 
 
 def same_bits(x, y):
@@ -636,7 +654,7 @@ def exact(facts):
     return tuple(fact.values.tolist() if isinstance(fact, Elements) else fact for fact in facts)
 
 
-def check(case, filename="<program>", compiler=None, **options):
+def check(case, filename="<program>", compiler=None, all_locals=False, **options):
     """Raises Difference if a compiled call differs from CPython's; else the names of the errors of the calls."""
     framejit.reset()
     reference, ours = namespace_of(case, filename), namespace_of(case, filename)
@@ -647,9 +665,9 @@ def check(case, filename="<program>", compiler=None, **options):
         for namespace in (reference, ours):
             namespace["elements"] = elements
             exec(setup, namespace)
-        expected, error = seen(reference["f"], reference, filename)
-        actual, _ = seen(compiled, ours, filename)
-        found = difference(actual, expected)
+        expected, error, expected_frames = seen(reference["f"], reference, filename)
+        actual, _, frames = seen(compiled, ours, filename)
+        found = difference(actual, expected) or difference_of_locals(frames, expected_frames, ours["ARGS"], reference["ARGS"], all_locals)
         if found is not None:
             raise Difference(found[0].split("[")[0].split(".")[0], f"call {number}: {found[1]}", error)
         errors.append(error)
@@ -662,4 +680,4 @@ def check(case, filename="<program>", compiler=None, **options):
 if __name__ == "__main__":
     import fuzz
 
-    sys.exit(fuzz.main(["--kind", "loops", *sys.argv[1:]]))
+    sys.exit(fuzz.main(sys.argv[1:] if "--kind" in sys.argv else ["--kind", "loops", *sys.argv[1:]]))

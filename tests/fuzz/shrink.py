@@ -11,6 +11,7 @@ import os
 import pickle
 import resource
 import signal
+import time
 
 from case import Case, Difference, check
 
@@ -118,8 +119,9 @@ def smaller_expressions(tree):
             yield changed
 
 
-def shrink(case, options=None, report=lambda text: None, check=check):
-    """The smallest case found that fails as `case` does."""
+def shrink(case, options=None, report=lambda text: None, check=check, patience=float("inf")):
+    """The smallest case found that fails as `case` does, after so many seconds at the latest."""
+    end = time.monotonic() + patience
     options = options or {}
     first = outcome(case, options, check=check)
     if first is None:
@@ -157,6 +159,8 @@ def shrink(case, options=None, report=lambda text: None, check=check):
             while again:
                 again = False
                 for candidate in step(case):
+                    if time.monotonic() > end:
+                        return case, outcome(case, options, check=check)
                     if fails(candidate):
                         case, again, progress = candidate, True, True
                         report(f"{len(case.source.splitlines())} lines, {len(case.calls)} calls")
