@@ -14,7 +14,10 @@ BLOCKS = [pytest.param("numpy", first, id=f"numpy-{first}") for first in range(0
 BLOCKS += [pytest.param("torch", first, id=f"torch-{first}", marks=needs_torch) for first in range(0, 40, 20)]
 
 # Programs whose difference is known: {(library, seed): what differs}. Each must differ: an entry goes with the change that mends it.
-KNOWN = {}
+KNOWN = {
+    ("numpy", 68): "warnings of a comparison come once more, in the line of the caller",
+    ("numpy", 118): "a guard on the length of a list that the call unbinds does not hold on the values it was made from",
+}
 
 
 @pytest.mark.parametrize("lib, first", BLOCKS)
@@ -54,7 +57,7 @@ class Planted(ast.NodeTransformer):
         return self.other() if isinstance(node, self.kind) else node
 
 
-@pytest.mark.parametrize("kind, other, least", [(ast.Lt, ast.LtE, 2), (ast.FloorDiv, ast.Div, 5), (ast.Continue, ast.Pass, 2), (ast.Break, ast.Continue, 5)])
+@pytest.mark.parametrize("kind, other, least", [(ast.Lt, ast.LtE, 2), (ast.FloorDiv, ast.Div, 5), (ast.Gt, ast.GtE, 1), (ast.Mult, ast.Add, 5)])
 def test_a_planted_difference_is_found(kind, other, least):
     found = 0
     for seed in range(60):
@@ -72,7 +75,7 @@ def test_a_planted_difference_is_found(kind, other, least):
 @pytest.mark.parametrize("ours, expected, kind", [
     ("return 1", "return np.int64(1)", "result"), ("return True", "return np.bool_(True)", "result"), ("return 0.0", "return -0.0", "result"),
     ("return np.float32(0.1)", "return np.float64(np.float32(0.1))", "result"), ("return 0.1 + 0.2", "return 0.3", "result"), ("x[0] = 5", "x[0] = 6", "arguments"),
-    ("print(1)", "print(2)", "stdout"), ("np.int8(127) + np.int8(1)", "pass", "warnings"), ("pass; x[9]", "pass\n    x[9]", "error"), ("y = 1; x[9]", "y = 2; x[9]", "local y of f"),
+    ("print(1)", "print(2)", "stdout"), ("np.int8(127) + np.int8(1)", "pass", "warnings"), ("pass; x[9]", "pass\n    x[9]", "error traceback"), ("y = 1; x[9]", "y = 2; x[9]", "local y of f"),
     ("y = 1; x[9]", "y = 1; del y; x[9]", "locals"),
 ], ids=str)
 def test_the_comparison_sees(ours, expected, kind):
