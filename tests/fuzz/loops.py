@@ -196,11 +196,11 @@ class Writer:
             return self.one("0.5", "1.0", "2.0", "-1.25", "0.1", "3", self.read("m"))
         x = self.number(depth - 1)
         if pick < 0.6:
-            return f"({x} {self.one('+', '-', '*')} {self.number(depth - 1)})"
+            return f"({x} {self.one('+', '-')} {self.number(depth - 1)})" if self.chance(0.66) else self.product(x, depth - 1)
         if pick < 0.7:
             return f"({x} {self.one('/', '/', '//', '%')} {self.divisor(self.number)})"
         if pick < 0.73:
-            return f"({x} ** {self.one('2', '2', '3', '-1', '0.5', self.number(0) if self.chance(0.2) else '2')})"
+            return f"(({x} * 1.0) ** {self.one('2', '2', '3', '-1', '0.5', self.number(0) if self.chance(0.2) else '2')})"
         if pick < 0.82:
             return self.one(f"math.sqrt(abs({x}))", f"math.sin({x})", f"math.exp(min({x}, 3.0))", f"math.log(abs({x}) + 1)",
                             f"math.{self.one('sqrt', 'log', 'exp')}({x})" if self.chance(0.3) else f"math.cos({x})")
@@ -215,6 +215,14 @@ class Writer:
         if self.helper:
             return f"h({x}, {self.number(0)})"
         return x
+
+    def factor(self):
+        """What an integer can be multiplied by in each pass."""
+        return self.one("0.5", "2.0", "-1.25", "2", self.small_name(), self.read("b"), self.read("b"))
+
+    def product(self, x, depth):
+        # Of floats in any case: integers would double their bits in each pass.
+        return f"({x} * {self.factor()})" if self.chance(0.6) else f"({x} * 1.0 * {self.number(depth)})"
 
     def truth(self, depth=2):
         pick = self.random.random()
@@ -262,7 +270,7 @@ class Writer:
         elif pick < 0.7:
             self.line(f"{self.one(*ints)} {self.one('*=', '<<=')} {self.one('2', '3', '1')}")
         elif pick < 0.82:
-            self.line(f"{self.one(*floats)} {self.one('+=', '-=', '*=', '+=')} {self.number(1)}")
+            self.line(f"{self.one(*floats)} {self.one('+=', '-=', '+=')} {self.number(1)}" if self.chance(0.75) else f"{self.one(*floats)} *= {self.factor()}")
         elif pick < 0.85:
             self.line(f"{self.one(*floats)} {self.one('/=', '//=', '%=')} {self.divisor(self.number)}")
         elif pick < 0.9:
