@@ -681,7 +681,7 @@ def check(case, filename="<program>", compiler=None, all_locals=False, **options
         errors.append(error)
     info = framejit.cache_info()
     if info["internal_errors"]:
-        raise Difference("internal error", f"{info['internal_errors']} internal errors:\n{framejit.explain(compiled).so_far()}")
+        raise Difference("internal error", f"{info['internal_errors']} internal errors:\n{str(framejit.explain(compiled).so_far()).partition('fallbacks:')[2]}")
     return errors
 
 
