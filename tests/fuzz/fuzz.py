@@ -23,7 +23,11 @@ from harness import torch  # noqa: E402
 from shrink import shrink  # noqa: E402
 
 PATIENCE = 90  # seconds of silence after which a worker hangs; only this command, not the tests, has such a limit
-KINDS = {"calls": (grow.program, case.check), "loops": (loops.program, loops.check), "locals": (loops.program, functools.partial(loops.check, all_locals=True))}
+KINDS = {
+    "calls": (grow.program, case.check),
+    "loops": (loops.program, loops.check),
+    "locals": (loops.program, functools.partial(loops.check, all_locals=True)),
+}
 
 
 def work(kind, lib, first, count):
@@ -57,8 +61,8 @@ def programs(kind, lib, first, count):
     """Yields (seed, None or what was wrong) of every program, whatever becomes of the workers."""
     seed, end = first, first + count
     while seed < end:
-        worker = subprocess.Popen([sys.executable, "-P", __file__, "--worker", "--kind", kind, "--lib", lib, "--seed", str(seed), "--programs", str(end - seed)],
-                                  stdout=subprocess.PIPE)
+        command = [sys.executable, "-P", __file__, "--worker", "--kind", kind, "--lib", lib, "--seed", str(seed), "--programs", str(end - seed)]
+        worker = subprocess.Popen(command, stdout=subprocess.PIPE)
         what = None
         for line in lines(worker):
             what, number, *rest = line.split(maxsplit=2)
@@ -79,7 +83,7 @@ def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", choices=list(KINDS), default="calls", help="loops: of loops and branches over scalars and elements, compared to the bit; locals: those that are gone at an exception too")
+    parser.add_argument("--kind", choices=list(KINDS), default="calls", help="loops: over scalars and elements; locals: all at exceptions too")
     parser.add_argument("--lib", choices=["numpy", "torch"], help="one library; else both, where torch is installed")
     parser.add_argument("--no-shrink", action="store_true", help="report only the seeds")
     parser.add_argument("--patience", type=float, default=120, help="seconds after which a program is small enough")

@@ -3,6 +3,7 @@
 `program(seed, lib)` writes one, `check(case)` compares it: `python tests/fuzz/loops.py --programs 500 --seed 7 --lib numpy`, or
 `./run fuzz --kind loops`. Every loop is bounded: a call has about 300 passes, and integers grow by a number of bits per pass.
 """
+
 import contextlib
 import pathlib
 import random
@@ -55,7 +56,7 @@ def elements(lib, shape, dtype="int64", seed=0, values="plain", layout="c"):
     elif layout == "fortran":
         x = np.asfortranarray(x)
     elif layout == "padded":
-        x = np.concatenate([x, x], -1)[..., x.shape[-1]:]
+        x = np.concatenate([x, x], -1)[..., x.shape[-1] :]
     elif layout == "reversed" and lib == "numpy":
         x = np.array(x[::-1])[::-1]
     if lib == "torch":
@@ -157,9 +158,13 @@ class Writer:
         if pick < 0.74:
             return f"({x} {self.one('&', '|', '^')} {self.integer(depth - 1)})"
         if pick < 0.78:
-            return f"({x} {self.one('<<', '>>')} {self.one('1', '3', f'({self.small()} & 7)', f'({self.small_name()} % 5 - 1)' if self.chance(0.2) else '2')})"
+            shift, low = self.one("<<", ">>"), f"({self.small()} & 7)"
+            by = self.one("1", "3", low, f"({self.small_name()} % 5 - 1)" if self.chance(0.2) else "2")
+            return f"({x} {shift} {by})"
         if pick < 0.81:
-            return f"({self.small()} ** {self.one('2', '3', '0', f'({self.small_name()} % 4)', f'({self.small_name()} % 9 - 1)' if self.chance(0.3) else '2')})"
+            base, low = self.small(), f"({self.small_name()} % 4)"
+            power = self.one("2", "3", "0", low, f"({self.small_name()} % 9 - 1)" if self.chance(0.3) else "2")
+            return f"({base} ** {power})"
         if pick < 0.86:
             return f"{self.one('min', 'max')}({x}, {self.integer(depth - 1)})"
         if pick < 0.89:
@@ -202,12 +207,22 @@ class Writer:
         if pick < 0.73:
             return f"(({x} * 1.0) ** {self.one('2', '2', '3', '-1', '0.5', self.number(0) if self.chance(0.2) else '2')})"
         if pick < 0.82:
-            return self.one(f"math.sqrt(abs({x}))", f"math.sin({x})", f"math.exp(min({x}, 3.0))", f"math.log(abs({x}) + 1)",
-                            f"math.{self.one('sqrt', 'log', 'exp')}({x})" if self.chance(0.3) else f"math.cos({x})")
+            return self.one(
+                f"math.sqrt(abs({x}))",
+                f"math.sin({x})",
+                f"math.exp(min({x}, 3.0))",
+                f"math.log(abs({x}) + 1)",
+                f"math.{self.one('sqrt', 'log', 'exp')}({x})" if self.chance(0.3) else f"math.cos({x})",
+            )
         if pick < 0.87:
             return f"{self.one('min', 'max')}({x}, {self.number(depth - 1)})"
         if pick < 0.9:
-            return self.one(f"abs({x})", f"-{x}", f"round({x}, 2)" if self.lib == "numpy" else f"abs({x})", f"divmod({x}, {self.divisor(self.number)})[{self.one(0, 1)}]")
+            return self.one(
+                f"abs({x})",
+                f"-{x}",
+                f"round({x}, 2)" if self.lib == "numpy" else f"abs({x})",
+                f"divmod({x}, {self.divisor(self.number)})[{self.one(0, 1)}]",
+            )
         if pick < 0.94:
             return f"{self.one('float', '')}({self.integer(depth - 1)})"
         if pick < 0.98:
@@ -270,7 +285,11 @@ class Writer:
         elif pick < 0.7:
             self.line(f"{self.one(*ints)} {self.one('*=', '<<=')} {self.one('2', '3', '1')}")
         elif pick < 0.82:
-            self.line(f"{self.one(*floats)} {self.one('+=', '-=', '+=')} {self.number(1)}" if self.chance(0.75) else f"{self.one(*floats)} *= {self.factor()}")
+            self.line(
+                f"{self.one(*floats)} {self.one('+=', '-=', '+=')} {self.number(1)}"
+                if self.chance(0.75)
+                else f"{self.one(*floats)} *= {self.factor()}"
+            )
         elif pick < 0.85:
             self.line(f"{self.one(*floats)} {self.one('/=', '//=', '%=')} {self.divisor(self.number)}")
         elif pick < 0.9:
@@ -296,28 +315,53 @@ class Writer:
             self.line(f"l[{self.index('l')}] = {self.one(self.integer, self.number)()}")
         elif pick < 0.88:
             array, i = self.one("a", "b"), self.small_name()
-            self.line(self.one(f"{array}[1:4] = {array}[2:5]", f"{array}[{i} % 5:][:2] = {self.constant()}", f"{array}[:3] += {self.one('1', '2', 'True')}",
-                               f"{array}[::2] *= {self.one('1', '2')}", f"{array}[2:6] = {array}[1:5]", f"b[:{i} % 4] = b[:1]"))
+            self.line(
+                self.one(
+                    f"{array}[1:4] = {array}[2:5]",
+                    f"{array}[{i} % 5:][:2] = {self.constant()}",
+                    f"{array}[:3] += {self.one('1', '2', 'True')}",
+                    f"{array}[::2] *= {self.one('1', '2')}",
+                    f"{array}[2:6] = {array}[1:5]",
+                    f"b[:{i} % 4] = b[:1]",
+                )
+            )
         elif pick < 0.95:
             row, other, column = self.index("m"), self.index("m"), self.one("0", "1", "-1")
-            self.line(self.one(f"m[{row}] = m[{other}]", f"m[{row}] += {self.one('1', '2')}", f"m[:, {column}] = m[:, 0]", f"m[{row}, 1:] = m[{other}, :-1]",
-                               f"m[{row}], m[{other}] = m[{other}], m[{row}]"))
+            self.line(
+                self.one(
+                    f"m[{row}] = m[{other}]",
+                    f"m[{row}] += {self.one('1', '2')}",
+                    f"m[:, {column}] = m[:, 0]",
+                    f"m[{row}, 1:] = m[{other}, :-1]",
+                    f"m[{row}], m[{other}] = m[{other}], m[{row}]",
+                )
+            )
         else:
             self.line(f"{self.element('a')}, {self.element('b')} = {self.small()}, {self.number(0)}")
 
     def guarded(self):
         """Things that are done in a few passes only."""
         i = self.small_name()
-        turn = self.one(f"{i} == {self.one(7, 11, 17, 19)}", f"{i} == {self.one(1, 3, 15)}", f"{i} % {self.one(7, 9, 13)} == {self.one(3, 5)}", self.truth(1))
+        turn = self.one(
+            f"{i} == {self.one(7, 11, 17, 19)}", f"{i} == {self.one(1, 3, 15)}", f"{i} % {self.one(7, 9, 13)} == {self.one(3, 5)}", self.truth(1)
+        )
         choices = [f"print({self.one('', repr('at') + ', ')}{self.one(*self.ints)}, {self.one(*self.floats)})"] * 3
         choices += [f"l.append({self.integer(1)})", f"l.append({self.number(0)})", "COUNT[0] += 1", "COUNT.append(len(l))"]
         x, y = self.one(*self.assigned["int"]), self.one(*self.assigned["float"])
-        choices += [f"{x} = float({x})" if self.chance(0.3) else f"{x} = int({y}) & 1023", f"{y} = int({y})" if self.chance(0.4) else f"{y} = float({x})"]
+        choices += [
+            f"{x} = float({x})" if self.chance(0.3) else f"{x} = int({y}) & 1023",
+            f"{y} = int({y})" if self.chance(0.4) else f"{y} = float({x})",
+        ]
         choices += [f"{x} = {self.one(*EDGES)}", f"{y} = {self.one('None', 'math.nan', '0', 'True', '1e300')}" if self.chance(0.3) else f"{y} = 0"]
         if self.loops:
             choices += ["break", "continue", "continue", "break"]
         if self.chance(0.3):
-            choices += [f"return {x}, {y}" if not self.generator else "return", f"raise ValueError({x})", f"del {self.one(x, y)}", f"assert {self.truth(0)}, {x}"]
+            choices += [
+                f"return {x}, {y}" if not self.generator else "return",
+                f"raise ValueError({x})",
+                f"del {self.one(x, y)}",
+                f"assert {self.truth(0)}, {x}",
+            ]
         if self.generator:
             choices += [f"yield {self.one(x, y)}"] * 4
         if self.lib == "numpy":
@@ -364,10 +408,19 @@ class Writer:
         counted = None if sliced else "a"
         pick = self.random.random()
         if pick < 0.3:
-            text = self.one(f"range({trips})", f"range({trips})", f"range(1, {trips + 1})", f"range({trips}, 0, -1)", f"range(-3, {2 * trips - 3}, 2)",
-                            f"range({3 * trips}, 0, -3)", f"reversed(range({trips}))", f"range({self.small_name()} % {trips + 1})",
-                            f"range({self.one(*self.ints)} % {trips + 1})" if self.chance(0.3) else f"range({trips})",
-                            f"range({self.small_name()}, {trips})", self.one("range(3, 3)", "range(5, 0)", "range(0, 9, -1)") if self.chance(0.2) else f"range({trips})")
+            text = self.one(
+                f"range({trips})",
+                f"range({trips})",
+                f"range(1, {trips + 1})",
+                f"range({trips}, 0, -1)",
+                f"range(-3, {2 * trips - 3}, 2)",
+                f"range({3 * trips}, 0, -3)",
+                f"reversed(range({trips}))",
+                f"range({self.small_name()} % {trips + 1})",
+                f"range({self.one(*self.ints)} % {trips + 1})" if self.chance(0.3) else f"range({trips})",
+                f"range({self.small_name()}, {trips})",
+                self.one("range(3, 3)", "range(5, 0)", "range(0, 9, -1)") if self.chance(0.2) else f"range({trips})",
+            )
             if "range(i" in text:
                 counter = self.one("", "min(") and f"range(min({self.small_name()}, {trips}))"
                 text = counter or f"range({trips})"
@@ -378,17 +431,39 @@ class Writer:
             array = self.one("a", "a", "b", "l", "m")
             if array == "l":
                 return f"for {i} in range(len(l)):", i, "l", [i], [], [], [], 60
-            return f"for {i} in {self.one(f'range(len({array}))', f'range({array}.shape[0])', f'range(len({array}) - 1, -1, -1)')}:", i, array, [i], [], [], [], 60
+            return (
+                f"for {i} in {self.one(f'range(len({array}))', f'range({array}.shape[0])', f'range(len({array}) - 1, -1, -1)')}:",
+                i,
+                array,
+                [i],
+                [],
+                [],
+                [],
+                60,
+            )
         if pick < 0.7:
-            kinds = [(f"for {x} in a{sliced}:", None, None, [x], []), (f"for {x} in b{sliced}:", None, None, [], [x]), (f"for {x} in l{sliced or '[:60]'}:", None, None, [], [x]),
-                     (f"for {x}, {item} in zip(a{sliced}, b):", None, None, [x], [item]), (f"for {i}, {x} in enumerate(b{sliced}):", i, "b", [i], [x]),
-                     (f"for {i}, {x} in enumerate(a{sliced}, {self.one(0, 1)}):", i, counted, [i], [x]), (f"for {x} in reversed(l{sliced or '[:60]'}):", None, None, [], [x]),
-                     (f"for {i}, ({x}, {item}) in enumerate(zip(a{sliced}, l)):", i, counted, [i, x], [item]),
-                     (f"for {x} in (1, 2.5, {self.constant()}, True):", None, None, [], [x]), (f"for {item} in m[:{trips}]:", None, None, [], [f"{item}[0]", f"{item}[-1]"])]
+            kinds = [
+                (f"for {x} in a{sliced}:", None, None, [x], []),
+                (f"for {x} in b{sliced}:", None, None, [], [x]),
+                (f"for {x} in l{sliced or '[:60]'}:", None, None, [], [x]),
+                (f"for {x}, {item} in zip(a{sliced}, b):", None, None, [x], [item]),
+                (f"for {i}, {x} in enumerate(b{sliced}):", i, "b", [i], [x]),
+                (f"for {i}, {x} in enumerate(a{sliced}, {self.one(0, 1)}):", i, counted, [i], [x]),
+                (f"for {x} in reversed(l{sliced or '[:60]'}):", None, None, [], [x]),
+                (f"for {i}, ({x}, {item}) in enumerate(zip(a{sliced}, l)):", i, counted, [i, x], [item]),
+                (f"for {x} in (1, 2.5, {self.constant()}, True):", None, None, [], [x]),
+                (f"for {item} in m[:{trips}]:", None, None, [], [f"{item}[0]", f"{item}[-1]"]),
+            ]
             if self.lib == "numpy":
-                kinds += [(f"for {x} in a{sliced}[::-1]:", None, None, [x], []), (f"for {x} in a{sliced}.tolist():", None, None, [x], []), (f"for {x} in b{sliced}[::2]:", None, None, [], [x])]
+                kinds += [
+                    (f"for {x} in a{sliced}[::-1]:", None, None, [x], []),
+                    (f"for {x} in a{sliced}.tolist():", None, None, [x], []),
+                    (f"for {x} in b{sliced}[::2]:", None, None, [], [x]),
+                ]
             else:
-                kinds = [kind for kind in kinds if " in l" in kind[0] or " in (" in kind[0]] + [(f"for {x} in a{sliced}.tolist():", None, None, [x], [])]
+                kinds = [kind for kind in kinds if " in l" in kind[0] or " in (" in kind[0]] + [
+                    (f"for {x} in a{sliced}.tolist():", None, None, [x], [])
+                ]
             return *self.one(*kinds), [], [], min(60, trips)
         i = self.fresh("c")
         form = self.random.randrange(6)
@@ -402,7 +477,16 @@ class Writer:
             return f"while ({i} := {i} + 1) <= {trips}:", i, None, [i], [], [f"{i} = 0"], [], trips
         if form == 4:
             return f"while {i}:", i, None, [i], [], [f"{i} = {trips}"], [f"{i} -= 1"], trips
-        return f"while {i} > {self.one('0', '0', self.small() if self.chance(0.3) else '1')} and {i} < 1000:", i, None, [i], [], [f"{i} = {trips}"], [f"{i} -= {self.one(1, 2)}"], 2 * trips
+        return (
+            f"while {i} > {self.one('0', '0', self.small() if self.chance(0.3) else '1')} and {i} < 1000:",
+            i,
+            None,
+            [i],
+            [],
+            [f"{i} = {trips}"],
+            [f"{i} -= {self.one(1, 2)}"],
+            2 * trips,
+        )
 
     def loop(self):
         room = self.room
@@ -423,7 +507,7 @@ class Writer:
         self.loops.pop()
         self.room = room
         if not self.chance(0.06) or name is None:
-            del self.ints[kept[0]:], self.floats[kept[1]:]
+            del self.ints[kept[0] :], self.floats[kept[1] :]
         if self.chance(0.2):
             self.line("else:")
             self.block(1)
@@ -456,10 +540,17 @@ class Writer:
 
     def variables(self):
         numpy = self.lib == "numpy"
-        starts = {"int": ["0", "1", "p", "n", self.read("a"), "True", "-5", self.one(*EDGES)] + ["np.int8(3)", "np.uint8(200)", "np.int64(7)", "np.int32(2**31 - 1)"] * numpy,
-                  "float": ["0.0", "0", "1", "q", "1.5", self.read("b"), "0"] + ["np.float32(0.25)", "np.float64(1)", "np.float16(2)"] * numpy,
-                  "bool": ["False", "True", self.truth(0)]}
-        for kind, names, stem, count in (("int", self.ints, "s", self.one(2, 3)), ("float", self.floats, "t", self.one(2, 3)), ("bool", self.bools, "w", 1)):
+        starts = {
+            "int": ["0", "1", "p", "n", self.read("a"), "True", "-5", self.one(*EDGES)]
+            + ["np.int8(3)", "np.uint8(200)", "np.int64(7)", "np.int32(2**31 - 1)"] * numpy,
+            "float": ["0.0", "0", "1", "q", "1.5", self.read("b"), "0"] + ["np.float32(0.25)", "np.float64(1)", "np.float16(2)"] * numpy,
+            "bool": ["False", "True", self.truth(0)],
+        }
+        for kind, names, stem, count in (
+            ("int", self.ints, "s", self.one(2, 3)),
+            ("float", self.floats, "t", self.one(2, 3)),
+            ("bool", self.bools, "w", 1),
+        ):
             for number in range(count):
                 name = f"{stem}{number}"
                 self.line(("if n < 0: " if self.chance(0.01) else "") + f"{name} = {self.one(*starts[kind])}")
@@ -471,7 +562,8 @@ class Writer:
         if self.chance(0.15):
             self.names.add("bump")
             name = self.one(*self.assigned["int"], *self.assigned["float"])
-            self.lines += [f"    def bump(by):\n        nonlocal {name}\n        {name} = {self.one(f'{name} + by', f'by - {name}', f'{name} + 1 if by > 0 else by')}"]
+            value = self.one(f"{name} + by", f"by - {name}", f"{name} + 1 if by > 0 else by")
+            self.lines += ["    def bump(by):", f"        nonlocal {name}", f"        {name} = {value}"]
         whole = self.chance(0.07) and self.lib == "numpy"
         if whole:
             self.line(f"with np.errstate(all={self.one('raise', 'ignore', 'warn')!r}):")
@@ -498,8 +590,14 @@ class Writer:
         return "\n".join(self.lines)
 
 
-HELPERS = ["    return x + y", "    if y == 0:\n        return x\n    return x // y", "    for k in range(4):\n        if x > 100:\n            return y\n        x = x + y\n    return x",
-           "    return x if x > y else y", "    try:\n        return x / y\n    except ZeroDivisionError:\n        return 0", "    while y > 1 and y < 50:\n        y = y * 2\n        x = x - 1\n    return x"]
+HELPERS = [
+    "    return x + y",
+    "    if y == 0:\n        return x\n    return x // y",
+    "    for k in range(4):\n        if x > 100:\n            return y\n        x = x + y\n    return x",
+    "    return x if x > y else y",
+    "    try:\n        return x / y\n    except ZeroDivisionError:\n        return 0",
+    "    while y > 1 and y < 50:\n        y = y * 2\n        x = x - 1\n    return x",
+]
 
 
 def scalar(random, kind, lib):
@@ -518,7 +616,11 @@ def calls_of(random, lib):
     length, rows, columns = random.randint(24, 59), random.randint(4, 8), random.randint(3, 7)
 
     def signature(odd):
-        kinds = [random.choice(integers + ["int64"] * 4), random.choice(FLOATS + ["float64"] * 3), random.choice(integers + FLOATS + ["float64", "int64"] * 2)]
+        kinds = [
+            random.choice(integers + ["int64"] * 4),
+            random.choice(FLOATS + ["float64"] * 3),
+            random.choice(integers + FLOATS + ["float64", "int64"] * 2),
+        ]
         if odd and random.random() < 0.5:
             kinds = [random.choice(integers + FLOATS), random.choice(FLOATS + integers), random.choice(FLOATS + integers)]
         sizes = [length] * 2
@@ -530,12 +632,21 @@ def calls_of(random, lib):
 
     def text(shapes, seed):
         kinds, sizes, chosen, values, p, q, overlapping = shapes
-        a, b, m = (f"elements({lib!r}, {size}, {kind!r}, {seed + k}, {values!r}, {layout!r})"
-                   for k, (size, kind, layout) in enumerate(zip([sizes[0], sizes[1], (rows, columns)], kinds, chosen)))
-        items = [random.choice(["1", "2", "-1", "0", "3"] if values != "edges" else ["1", "0.5", "True", "-2", "0.0"]) for _ in range(random.randint(6, 30))]
+        a, b, m = (
+            f"elements({lib!r}, {size}, {kind!r}, {seed + k}, {values!r}, {layout!r})"
+            for k, (size, kind, layout) in enumerate(zip([sizes[0], sizes[1], (rows, columns)], kinds, chosen))
+        )
+        items = [
+            random.choice(["1", "2", "-1", "0", "3"] if values != "edges" else ["1", "0.5", "True", "-2", "0.0"])
+            for _ in range(random.randint(6, 30))
+        ]
         given = f"[{a}, {b}, {m}, [{', '.join(items)}], {random.randint(20, 60)}, {p}, {q}]"
         if overlapping:
-            given = given.replace(b, random.choice(["a", "a[1:]", "a[:-1]", "a[::2]"])).replace(a, "a").replace(m, random.choice([m, "a[:20].reshape(4, 5)"]) if sizes[0] >= 20 else m)
+            given = (
+                given.replace(b, random.choice(["a", "a[1:]", "a[:-1]", "a[::2]"]))
+                .replace(a, "a")
+                .replace(m, random.choice([m, "a[:20].reshape(4, 5)"]) if sizes[0] >= 20 else m)
+            )
             return f"MODE = {mode!r}\na = {a}\nARGS = {given}"
         return f"MODE = {mode!r}\nARGS = {given}"
 
@@ -556,7 +667,14 @@ def program(seed, lib):
         parts += ["def h(x, y):", helper, ""]
     if writer.generator:
         parts += ["def g(a, b, m, l, n, p, q):", body, "", "def f(a, b, m, l, n, p, q):"]
-        parts += [generator.choice(["    return list(g(a, b, m, l, n, p, q))", "    found = []\n    for item in g(a, b, m, l, n, p, q):\n        found.append(item)\n    return found"])]
+        parts += [
+            generator.choice(
+                [
+                    "    return list(g(a, b, m, l, n, p, q))",
+                    "    found = []\n    for item in g(a, b, m, l, n, p, q):\n        found.append(item)\n    return found",
+                ]
+            )
+        ]
     else:
         parts += ["def f(a, b, m, l, n, p, q):", body]
     return Case(lib, "\n".join(parts) + "\n", calls_of(generator, lib))
@@ -567,11 +685,13 @@ def program(seed, lib):
 
 def in_mode(function, mode):
     """The function under warnings as errors and the like; called where changes of the filters end with the call."""
+
     def call(*arguments):
         if mode in ("default", "error"):
             warnings.simplefilter(mode)
         with np.errstate(all=mode) if mode in ("raise", "ignore") else contextlib.nullcontext():
             return function(*arguments)
+
     return call
 
 
@@ -681,7 +801,9 @@ def check(case, filename="<program>", compiler=None, all_locals=False, **options
         errors.append(error)
     info = framejit.cache_info()
     if info["internal_errors"]:
-        raise Difference("internal error", f"{info['internal_errors']} internal errors:\n{str(framejit.explain(compiled).so_far()).partition('fallbacks:')[2]}")
+        raise Difference(
+            "internal error", f"{info['internal_errors']} internal errors:\n{str(framejit.explain(compiled).so_far()).partition('fallbacks:')[2]}"
+        )
     return errors
 
 

@@ -1,4 +1,5 @@
 """A fixed part of the random programs of loops over scalars and elements (`./run fuzz --kind loops`), and proof that errors are found."""
+
 import ast
 import warnings
 
@@ -16,10 +17,7 @@ BLOCKS += [pytest.param("torch", first, id=f"torch-{first}", marks=needs_torch) 
 LENGTH = "a guard of a loop's continuation reads the length of a list that is no local there"
 
 # Programs whose difference is known: {(library, seed): what differs}. Each must differ: an entry goes with the change that mends it.
-KNOWN = {
-    ("numpy", 173): LENGTH,
-    ("torch", 20): LENGTH,
-}
+KNOWN = {("numpy", 173): LENGTH, ("torch", 20): LENGTH}
 
 
 @pytest.mark.parametrize("lib, first", BLOCKS)
@@ -30,7 +28,9 @@ def test_loops_do_what_cpython_does(lib, first):
             loops.check(loops.program(seed, lib))
         except Difference as difference:
             if known is None:
-                raise AssertionError(f"program {seed}: `./run fuzz --kind loops --lib {lib} --seed {seed} --programs 1` makes it small: {difference}") from None
+                raise AssertionError(
+                    f"program {seed}: `./run fuzz --kind loops --lib {lib} --seed {seed} --programs 1` makes it small: {difference}"
+                ) from None
             warnings.warn(f"program {seed} of {lib} differs, which is known: {known}")
         else:
             assert known is None, f"program {seed} of {lib} no longer differs ({known}): take it out of KNOWN"
@@ -68,18 +68,31 @@ def test_a_planted_difference_is_found(kind, other, least):
         lines = [node.lineno for node in ast.walk(ast.parse(wrong.source)) if isinstance(node, ast.Return)]
         assert lines
         try:
-            loops.check(case._replace(source=ast.unparse(ast.parse(case.source))), compiler=lambda function, **options: namespace_of(wrong, "<program>")["f"])
+            loops.check(
+                case._replace(source=ast.unparse(ast.parse(case.source))), compiler=lambda function, **options: namespace_of(wrong, "<program>")["f"]
+            )
         except Difference as difference:
             found += difference.kind in ("result", "arguments", "stdout")
     assert found >= least
 
 
-@pytest.mark.parametrize("ours, expected, kind", [
-    ("return 1", "return np.int64(1)", "result"), ("return True", "return np.bool_(True)", "result"), ("return 0.0", "return -0.0", "result"),
-    ("return np.float32(0.1)", "return np.float64(np.float32(0.1))", "result"), ("return 0.1 + 0.2", "return 0.3", "result"), ("x[0] = 5", "x[0] = 6", "arguments"),
-    ("print(1)", "print(2)", "stdout"), ("np.int8(127) + np.int8(1)", "pass", "warnings"), ("pass; x[9]", "pass\n    x[9]", "error traceback"), ("y = 1; x[9]", "y = 2; x[9]", "local y of f"),
-    ("y = 1; x[9]", "y = 1; del y; x[9]", "locals"),
-], ids=str)
+@pytest.mark.parametrize(
+    "ours, expected, kind",
+    [
+        ("return 1", "return np.int64(1)", "result"),
+        ("return True", "return np.bool_(True)", "result"),
+        ("return 0.0", "return -0.0", "result"),
+        ("return np.float32(0.1)", "return np.float64(np.float32(0.1))", "result"),
+        ("return 0.1 + 0.2", "return 0.3", "result"),
+        ("x[0] = 5", "x[0] = 6", "arguments"),
+        ("print(1)", "print(2)", "stdout"),
+        ("np.int8(127) + np.int8(1)", "pass", "warnings"),
+        ("pass; x[9]", "pass\n    x[9]", "error traceback"),
+        ("y = 1; x[9]", "y = 2; x[9]", "local y of f"),
+        ("y = 1; x[9]", "y = 1; del y; x[9]", "locals"),
+    ],
+    ids=str,
+)
 def test_the_comparison_sees(ours, expected, kind):
     text = "import numpy as np\ndef f(x):\n    {}\n"
     call = ["ARGS = [elements('numpy', (4,))]"]
@@ -102,4 +115,7 @@ def test_a_name_that_is_gone_counts_where_asked_for():
 
 def test_all_nans_are_one_and_zeros_are_two():
     elements = [loops.Elements(np.array([value]), "float64") for value in (np.nan, -np.nan, 0.0, -0.0)]
-    assert [[loops.same_bits(x, y) for y in elements] for x in elements] == [[True, True, False, False]] * 2 + [[False, False, True, False], [False, False, False, True]]
+    assert [[loops.same_bits(x, y) for y in elements] for x in elements] == [[True, True, False, False]] * 2 + [
+        [False, False, True, False],
+        [False, False, False, True],
+    ]
