@@ -1,10 +1,11 @@
-"""Random programs, compiled against eager: `./run fuzz --programs 1000 --seed 7`.
+"""Random programs, compiled against eager: `./run fuzz --programs 1000 --seed 7`; of loops over scalars with `--kind loops`.
 
 Each program that differs is made small and printed as a test ready to be put into test_found.py. The programs run in a worker
 process; if it dies, the program that killed it is made small in the same way.
 """
 import argparse
 import faulthandler
+import functools
 import os
 import pathlib
 import select
@@ -17,21 +18,28 @@ sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).p
 
 import case  # noqa: E402
 import grow  # noqa: E402
+import loops  # noqa: E402
 from harness import torch  # noqa: E402
 from shrink import shrink  # noqa: E402
 
 PATIENCE = 90  # seconds of silence after which a worker hangs; only this command, not the tests, has such a limit
+KINDS = {
+    "calls": (grow.program, case.check),
+    "loops": (loops.program, loops.check),
+    "locals": (loops.program, functools.partial(loops.check, all_locals=True)),
+}
 
 
-def work(lib, first, count):
+def work(kind, lib, first, count):
     """What a worker does: a line before each program is grown, which runs it in eager, one before it is compared and one after."""
     faulthandler.enable(sys.stderr)
+    grown, check = KINDS[kind]
     for seed in range(first, first + count):
         print("grow", seed, flush=True)
-        program = grow.program(seed, lib)
+        program = grown(seed, lib)
         print("start", seed, flush=True)
         try:
-            case.check(program)
+            check(program)
             print("same", seed, flush=True)
         except case.Difference as difference:
             print("differs", seed, difference.kind, repr(str(difference)[:500]), flush=True)
@@ -49,12 +57,12 @@ def lines(worker):
     worker.send_signal(signal.SIGABRT)  # prints where it is
 
 
-def programs(lib, first, count):
+def programs(kind, lib, first, count):
     """Yields (seed, None or what was wrong) of every program, whatever becomes of the workers."""
     seed, end = first, first + count
     while seed < end:
-        worker = subprocess.Popen([sys.executable, "-P", __file__, "--worker", "--lib", lib, "--seed", str(seed), "--programs", str(end - seed)],
-                                  stdout=subprocess.PIPE)
+        command = [sys.executable, "-P", __file__, "--worker", "--kind", kind, "--lib", lib, "--seed", str(seed), "--programs", str(end - seed)]
+        worker = subprocess.Popen(command, stdout=subprocess.PIPE)
         what = None
         for line in lines(worker):
             what, number, *rest = line.split(maxsplit=2)
@@ -71,33 +79,36 @@ def programs(lib, first, count):
             raise SystemExit(f"a worker failed between programs (exit status {worker.returncode})")
 
 
-def main():
+def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kind", choices=list(KINDS), default="calls", help="loops: over scalars and elements; locals: all at exceptions too")
     parser.add_argument("--lib", choices=["numpy", "torch"], help="one library; else both, where torch is installed")
     parser.add_argument("--no-shrink", action="store_true", help="report only the seeds")
+    parser.add_argument("--patience", type=float, default=120, help="seconds after which a program is small enough")
     parser.add_argument("--show", action="store_true", help="print the program of --seed and stop")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
+    grown, check = KINDS[arguments.kind]
     libraries = [arguments.lib] if arguments.lib else ["numpy", "torch"] if torch is not None else ["numpy"]
     if arguments.worker:
-        work(arguments.lib, arguments.seed, arguments.programs)
+        work(arguments.kind, arguments.lib, arguments.seed, arguments.programs)
         return 0
     if arguments.show:
-        shown = grow.program(arguments.seed, libraries[0])
+        shown = grown(arguments.seed, libraries[0])
         print(shown.source + "\n# calls\n" + "\n".join(shown.calls))
         return 0
     failures, started = 0, time.monotonic()
     for lib in libraries:
         done = 0
-        for seed, wrong in programs(lib, arguments.seed, arguments.programs):
+        for seed, wrong in programs(arguments.kind, lib, arguments.seed, arguments.programs):
             done += 1
             if wrong is not None:
                 failures += 1
                 print(f"\n---- program {seed}, {lib}: {wrong}", flush=True)
                 if not arguments.no_shrink:
-                    small, found = shrink(grow.program(seed, lib))
+                    small, found = shrink(grown(seed, lib), check=check, patience=arguments.patience)
                     print(f"# {found and found[1]}\n{case.as_test(small, f'program_{seed}_of_{lib}')}", flush=True)
             if done % 500 == 0:
                 print(f"{lib}: {done} programs, {failures} differ, {time.monotonic() - started:.0f} s", flush=True)

@@ -11,13 +11,14 @@ import os
 import pickle
 import resource
 import signal
+import time
 
 from case import Case, Difference, check
 
 MOST_BYTES = 6 << 30  # a loop that lost its end may fill a list
 
 
-def outcome(case, options, seconds=60):
+def outcome(case, options, seconds=60, check=check):
     """(kind, text, eager's error) of the difference, or None. "crash" if the process died."""
     read, write = os.pipe()
     child = os.fork()
@@ -118,16 +119,17 @@ def smaller_expressions(tree):
             yield changed
 
 
-def shrink(case, options=None, report=lambda text: None):
-    """The smallest case found that fails as `case` does."""
+def shrink(case, options=None, report=lambda text: None, check=check, patience=float("inf")):
+    """The smallest case found that fails as `case` does, after so many seconds at the latest."""
+    end = time.monotonic() + patience
     options = options or {}
-    first = outcome(case, options)
+    first = outcome(case, options, check=check)
     if first is None:
         return case, None
     kind, _, error = first
 
     def fails(candidate):
-        found = outcome(candidate, options)
+        found = outcome(candidate, options, check=check)
         # A program that lost a name it needs fails in its own way in eager.
         return found is not None and found[0] == kind and (found[2] == error or found[2] not in ("NameError", "UnboundLocalError"))
 
@@ -157,8 +159,10 @@ def shrink(case, options=None, report=lambda text: None):
             while again:
                 again = False
                 for candidate in step(case):
+                    if time.monotonic() > end:
+                        return case, outcome(case, options, check=check)
                     if fails(candidate):
                         case, again, progress = candidate, True, True
                         report(f"{len(case.source.splitlines())} lines, {len(case.calls)} calls")
                         break
-    return case, outcome(case, options)
+    return case, outcome(case, options, check=check)
