@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <limits>
 #include <random>
 
 #include "codegen/llvm/region.h"
@@ -130,6 +131,27 @@ TEST(RegionCode, EditDistance) {
     expect_same(region, {std::int64_t(std::strlen(a)), std::int64_t(std::strlen(b))},
                 {array(DType::I64, word(a)), array(DType::I64, word(b)), array(DType::I64, row)});
   }
+}
+
+TEST(RegionCode, NarrowIntegersFunctionsAndWhatIsReported) {
+  const Region region = region::parse_region(R"(region @f(%a: i8, %b: i8, %c: u64, %d: u64, %x: f64, %y: f64) {
+^0:
+  %sum = checked_add %a, %b : i8 else 1(%a)
+  %product = checked_mul %c, %d : u64 else 2(%sum)
+  %less = checked_sub %product, %d : u64 else 3(%product)
+  %power = call pow(%x, %y) : f64
+  %sine = call sin(%power) : f64
+  %quotient = div %x, %y : f64
+  leave_if_reported %quotient of %x, %y else 4(%quotient)
+  exit 0(%less, %power, %sine, %quotient)
+})");
+  EXPECT_EQ(region::print(region::parse_region(region::print(region))), region::print(region));
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  for (const auto& [a, b] : {std::pair(3, 4), std::pair(100, 28), std::pair(-100, -29)})
+    for (const auto& [c, d] : {std::pair(5ull, 7ull), std::pair(1ull << 40, 1ull << 40), std::pair(0ull, 1ull)})
+      for (const auto& [x, y] : {std::pair(1.5, 2.5), std::pair(1.0, 0.0), std::pair(0.0, 0.0), std::pair(infinity, 2.0),
+                                 std::pair(infinity, infinity), std::pair(nan, 1.0), std::pair(1e300, 1e-300)})
+        expect_same(region, {std::int64_t(a), std::int64_t(b), std::uint64_t(c), std::uint64_t(d), x, y}, {});
 }
 
 TEST(RegionCode, LeavesAsAsked) {
