@@ -216,7 +216,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     request.generalise.never_dynamic = !options.dynamic.value_or(true);
     request.many = place.segments.size() >= 3;
     request.follow = options.follow;
-    request.regions = judges_loops(state, options);
+    request.regions = loops_may_leave(state, options);
     request.decisions = decisions;
     PyObject* const callable = options.backend == state.options.backend ? state.backend.get() : nullptr;
     request.generalise.builtin_backend = callable == nullptr && is_builtin_backend(options.backend);

@@ -358,14 +358,15 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     fj_leave_recursion(thread);
     return fj_frame_finish(thread, frame, result);
   };
-  if (!cache.loops().empty() && judges_loops(state, cache.options())) {
+  const bool regions = !cache.loops().empty() && loops_may_leave(state, cache.options());
+  if (regions && cache.options().retire) {
     given = magnitude({fj_frame_slots(frame), std::size_t(fj_frame_slot_count(frame))});
     cache.judge_again(given);
     if (cache.judgement.cpythons) return leave(0);
     account.emplace(cache);
   }
   for (int instruction = 0;;) {
-    if (Step step; account && begun && try_region(instruction, step)) {
+    if (Step step; regions && begun && try_region(instruction, step)) {
       if (step.kind != Step::Kind::Next) return end(step);
       instruction = step.next;
       continue;
@@ -491,7 +492,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       continue;
     }
     Step step;
-    if (!account || !try_region(next, step)) step = execute_break(state, thread, frame, code, next);
+    if (!regions || !try_region(next, step)) step = execute_break(state, thread, frame, code, next);
     if (step.kind != Step::Kind::Next) return end(step);
     instruction = step.next;
   }

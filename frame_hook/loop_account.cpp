@@ -80,8 +80,8 @@ double saved_nanoseconds(const Segment& segment, std::span<const std::int64_t> s
   return segment.derivative || segment.ran_backward ? std::max(saved, 0.0) : saved;
 }
 
-bool judges_loops(const FunctionState& state, const Options& options) {
-  return options.retire && !options.follow && !options.fullgraph && state.backend.get() == nullptr &&
+bool loops_may_leave(const FunctionState& state, const Options& options) {
+  return !options.follow && !options.fullgraph && state.backend.get() == nullptr &&
          (options.backend == "auto" || options.backend == "llvm");
 }
 

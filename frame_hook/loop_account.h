@@ -22,9 +22,9 @@ namespace fj {
 /// `symbols`: the sizes of this call.
 double saved_nanoseconds(const Segment& segment, std::span<const std::int64_t> symbols);
 
-/// Whether loops may be CPython's. A function that follows branches, or that may break nowhere (fullgraph), has no
-/// other way to run, and a back end of the user's is asked for whatever it costs.
-bool judges_loops(const FunctionState& state, const Options& options);
+/// Whether loops may be no part of a graph, but regions or CPython's. A function that follows branches, or that may break
+/// nowhere (fullgraph), has no other way to run, and a back end of the user's is asked for whatever it costs.
+bool loops_may_leave(const FunctionState& state, const Options& options);
 
 /// What a function is given, as one number: elements of its arrays, lengths of its containers, its ints.
 std::int64_t magnitude(std::span<PyObject* const> values);

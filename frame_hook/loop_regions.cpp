@@ -27,27 +27,32 @@ bool is_number(PyObject* object, const RegionGuard& guard) {
   return false;
 }
 
+Cell cell_of(double number) {
+  Cell cell = 0;
+  std::memcpy(&cell, &number, sizeof number);
+  return cell;
+}
+
 Cell cell_of(PyObject* number) {
   Cell cell = 0;
+  if (PyComplex_CheckExact(number)) return cell_of(PyComplex_RealAsDouble(number));
   if (PyBool_Check(number)) return number == Py_True;
   if (PyLong_CheckExact(number)) return Cell(PyLong_AsLongLong(number));
-  if (PyFloat_CheckExact(number)) {
-    const double value = PyFloat_AS_DOUBLE(number);
-    std::memcpy(&cell, &value, sizeof value);
-    return cell;
-  }
+  if (PyFloat_CheckExact(number)) return cell_of(PyFloat_AS_DOUBLE(number));
   std::memcpy(&cell, number_pointer(number), size_in_bytes(*numpy_scalar_dtype(number)));
   return cell;
+}
+
+double double_of(Cell cell) {
+  double value;
+  std::memcpy(&value, &cell, sizeof value);
+  return value;
 }
 
 Ref<> number_of(const Holding& holding, Cell cell) {
   switch (holding.boxing) {
     case Boxing::Int: return Ref<>::steal(PyLong_FromLongLong(std::int64_t(cell)));
-    case Boxing::Float: {
-      double value;
-      std::memcpy(&value, &cell, sizeof value);
-      return Ref<>::steal(PyFloat_FromDouble(value));
-    }
+    case Boxing::Float: return Ref<>::steal(PyFloat_FromDouble(double_of(cell)));
     case Boxing::Bool: return Ref<>::steal(PyBool_FromLong(long(cell & 0xff)));
     case Boxing::Numpy: return numpy_scalar(holding.dtype, &cell);
   }
@@ -80,6 +85,7 @@ struct Entrance {
     IteratorState state = read_iterator(object);
     if (state.kind != kKinds[int(guard.kind) - int(RegionGuard::Kind::Range)]) return false;
     if (guard.kind == RegionGuard::Kind::Range && state.step != guard.step) return false;
+    if (guard.natural && state.position < 0) return false;
     if (guard.kind == RegionGuard::Kind::Zip && int(state.over.size()) != guard.rank) return false;
     reach(guard.place, ReachedPlace::How::Iterated, [&](int index) { return state.over[std::size_t(index)].get(); });
     state.over.clear();
@@ -102,6 +108,7 @@ struct Entrance {
     if (object == nullptr) return false;
     switch (guard.kind) {
       case RegionGuard::Kind::Number: return is_number(object, guard);
+      case RegionGuard::Kind::Complex: return PyComplex_CheckExact(object);
       case RegionGuard::Kind::Array: {
         ArrayView view;
         if (array_library(object) != Library::Numpy || !read_numpy(object, view)) return false;
@@ -152,6 +159,7 @@ struct Entrance {
   Cell input(const RegionInput& input) const {
     switch (input.kind) {
       case RegionInput::Kind::Number: return cell_of(objects[std::size_t(input.place)]);
+      case RegionInput::Kind::Imaginary: return cell_of(PyComplex_ImagAsDouble(objects[std::size_t(input.place)]));
       case RegionInput::Kind::Size: return Cell(array(input.place).shape[input.axis]);
       case RegionInput::Kind::Stride: {
         const ArrayView& view = array(input.place);
@@ -171,6 +179,8 @@ struct Entrance {
       case Holding::Kind::Empty: return {};
       case Holding::Kind::Object: return holding.object;
       case Holding::Kind::Number: return number_of(holding, left[holding.value]);
+      case Holding::Kind::Complex:
+        return Ref<>::steal(PyComplex_FromDoubles(double_of(left[holding.value]), double_of(left[holding.value + 1])));
       case Holding::Kind::Range: {
         Ref<> range = Ref<>::steal(PyObject_CallFunction(
             reinterpret_cast<PyObject*>(&PyRange_Type), "LLL", static_cast<long long>(left[holding.value]),

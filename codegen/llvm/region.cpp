@@ -36,8 +36,17 @@ class RegionEmitter {
     b.SetInsertPoint(entry);
     ops_.status = b.CreateAlloca(b.getInt32Ty());  // what could fail stands behind a leave_if: nobody reads it
     b.CreateStore(b.getInt32(0), ops_.status);
-    for (std::size_t i = 0; i < region_.inputs.size(); ++i)
-      values_[region_.inputs[i].index] = load_cell(function_->getArg(0), i, region_.type(region_.inputs[i]));
+    for (std::size_t i = 0; i < region_.inputs.size(); ++i) {
+      const ValueId input = region_.inputs[i];
+      Value* const given = load_cell(function_->getArg(0), i, region_.type(input));
+      if (region_.is_natural(input)) {
+        const unsigned bits = given->getType()->getIntegerBitWidth();
+        llvm::MDBuilder ranges(module_.getContext());
+        llvm::cast<llvm::LoadInst>(given)->setMetadata(
+            llvm::LLVMContext::MD_range, ranges.createRange(llvm::APInt(bits, 0), llvm::APInt::getSignedMaxValue(bits)));
+      }
+      values_[input.index] = given;
+    }
     for (std::size_t i = 0; i < region_.memories.size(); ++i)
       memories_.push_back(b.CreateLoad(pointer, b.CreateConstGEP1_64(pointer, function_->getArg(1), i)));
     b.CreateBr(blocks_[0]);
@@ -150,6 +159,7 @@ class RegionEmitter {
         leave_if(b.CreateExtractValue(both, 1), instruction.leave);
         return b.CreateExtractValue(both, 0);
       }
+      case region::Code::AddNoWrap: return b.CreateNSWAdd(value(instruction.operands[0]), value(instruction.operands[1]));
       case region::Code::Call: {
         std::vector<Value*> arguments;
         for (ValueId operand : instruction.operands) arguments.push_back(value(operand));

@@ -30,6 +30,7 @@
 /// divided by zero) stands behind a leave_if that excludes it: the code does not look again.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -47,6 +48,7 @@ enum class Code : std::uint8_t {
   CheckedAdd,  // %x = checked_add %a, %b : i64 else k(...)    leaves where the integer type does not hold the result
   CheckedSub,
   CheckedMul,
+  AddNoWrap,   // %x = add_no_wrap %a, %b : i64   whoever made the region knows that the type holds the result
   Call,        // %x = call pow(%a, %b) : f64     a function of functions.def: what the C library computes, bit for bit
   Load,        // %x = load m[%index] : f64        the index counts elements from where the memory begins
   Store,       // store m[%index], %value
@@ -102,12 +104,14 @@ struct Region {
   std::string name;
   std::vector<DType> types;        // by value
   std::vector<ValueId> inputs;
+  std::vector<ValueId> natural;    // inputs that are not negative, as sizes are: `%n: i64 natural`
   std::vector<Memory> memories;
   std::vector<Block> blocks;       // the first is entered, and has no parameters
   int exits = 0;                   // their number
 
   ValueId new_value(DType dtype);
   DType type(ValueId value) const { return types[value.index]; }
+  bool is_natural(ValueId input) const { return std::find(natural.begin(), natural.end(), input) != natural.end(); }
 };
 
 struct Function {

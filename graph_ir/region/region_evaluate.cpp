@@ -17,6 +17,7 @@ class Evaluator {
     FJ_CHECK(inputs.size() == region_.inputs.size() && memories_.size() == region_.memories.size(),
              "what the region takes");
     for (std::size_t i = 0; i < inputs.size(); ++i) set(region_.inputs[i], inputs[i]);
+    for (ValueId input : region_.natural) FJ_CHECK(integer(input) >= 0, "a natural input that is negative");
     for (int at = 0;;) {
       const Block& block = region_.blocks[std::size_t(at)];
       for (const Instruction& instruction : block.body) {
@@ -82,6 +83,12 @@ class Evaluator {
         const __int128 least = is_signed ? -(one << (bits - 1)) : 0;
         if (overflows || result < least || result >= one << (is_signed ? bits - 1 : bits)) return true;
         set(instruction.result, is_signed ? Scalar(std::int64_t(result)) : Scalar(std::uint64_t(result)));
+        return false;
+      }
+      case Code::AddNoWrap: {
+        std::int64_t sum = 0;
+        FJ_CHECK(!__builtin_add_overflow(integer(instruction.operands[0]), integer(instruction.operands[1]), &sum), "a sum that wraps");
+        set(instruction.result, sum);
         return false;
       }
       case Code::Call: {

@@ -53,7 +53,8 @@ class Printer {
   std::string typed(const std::vector<ValueId>& values) const {
     std::string out;
     for (ValueId value : values)
-      out += (out.empty() ? "" : ", ") + name(value) + ": " + std::string(fj::name(region_.type(value)));
+      out += (out.empty() ? "" : ", ") + name(value) + ": " + std::string(fj::name(region_.type(value))) +
+             (region_.is_natural(value) ? " natural" : "");
     return out;
   }
 
@@ -77,6 +78,7 @@ class Printer {
     switch (instruction.code) {
       case Code::Constant: out += "constant " + fj::text(instruction.constant); break;
       case Code::Pointwise: out += std::string(fj::name(instruction.op)) + " " + list(instruction.operands); break;
+      case Code::AddNoWrap: out += "add_no_wrap " + list(instruction.operands); break;
       case Code::Call:
         out += "call " + std::string(functions()[std::size_t(instruction.function)].name) + "(" + list(instruction.operands) + ")";
         break;
@@ -154,6 +156,7 @@ class Parser : Scanner {
     const ValueId declared = value();
     expect(":");
     region_.types[declared.index] = dtype();
+    if (accept_keyword("natural")) region_.natural.push_back(declared);
     return declared;
   }
 
@@ -277,6 +280,7 @@ class Parser : Scanner {
       result.code = Code::Pointwise;
       for (int i = 0; i < 3; ++i)
         if (name == kChecked[i]) result.code = Code(int(Code::CheckedAdd) + i);
+      if (name == "add_no_wrap") result.code = Code::AddNoWrap;
       if (result.code == Code::Pointwise) {
         const auto op = op_from_name(name);
         if (!op) fail("no operation is called `" + name + "`");

@@ -18,6 +18,10 @@ class Verifier {
     if (count == 0) return {"a region without a block"};
     if (!region_.blocks[0].parameters.empty()) fault("^0 has parameters");
     for (ValueId input : region_.inputs) define(input, 0, -1);
+    for (ValueId input : region_.natural)
+      if (std::find(region_.inputs.begin(), region_.inputs.end(), input) == region_.inputs.end() ||
+          !is_signed_integer(region_.type(input)))
+        fault("what is natural is no signed input");
     for (block_ = 0; block_ < count; ++block_) {
       const Block& block = region_.blocks[std::size_t(block_)];
       for (ValueId parameter : block.parameters) define(parameter, block_, -1);
@@ -145,6 +149,10 @@ class Verifier {
         expect(count == 2 && is_integer(type(0)) && type(1) == type(0) && region_.type(instruction.result) == type(0),
                "checked arithmetic of what are no integers of one type");
         expect(leaves, "checked arithmetic without an exit");
+        break;
+      case Code::AddNoWrap:
+        expect(count == 2 && is_integer(type(0)) && type(1) == type(0) && region_.type(instruction.result) == type(0),
+               "add_no_wrap of what are no integers of one type");
         break;
       case Code::Call: {
         const bool known = instruction.function >= 0 && std::size_t(instruction.function) < functions().size();

@@ -180,3 +180,18 @@ def test_an_exception_in_a_pass_is_the_program_s():
         with pytest.raises(ZeroDivisionError) as raised:
             compiled(values[:200] + [0.0])
         assert raised.traceback[-1].lineno == inverted.__code__.co_firstlineno + 2
+
+
+def test_a_variable_that_is_deleted_in_each_pass_is_missed_in_the_second():
+    def f(b):
+        kept = True
+        for _ in b:
+            del kept
+            b *= b
+        return 1
+
+    for retire in (True, False):
+        compiled = framejit.compile(f, retire=retire)
+        for _ in range(2):
+            with pytest.raises(UnboundLocalError):
+                compiled(np.ones(5))

@@ -16,7 +16,7 @@ import pytest
 
 import framejit
 
-compile = functools.partial(framejit.compile, retire=True)  # which the other tests are without: loops are judged by what they save
+compile = functools.partial(framejit.compile, retire=True)  # which the other tests are without
 
 
 def outcome(function, arguments):
@@ -297,6 +297,24 @@ def test_functions_of_math_and_builtins():
         return s
 
     check(f, (FLOATS,), (FLOATS.astype(np.float32),))
+
+
+def test_complex_numbers():
+    def f(side, limit):
+        times = np.zeros((side, side), dtype=np.int32)
+        z = 0j
+        for row in range(side):
+            for column in range(side):
+                c = complex(-2.0 + 2.6 * column / side, -1.3 + 2.6 * row / side)
+                z = 0j
+                for step in range(limit):
+                    z = z ** 2 + c if row % 2 else z * z + c - 0 * 2
+                    if abs(z) > 2 or z.real * z.imag > 9:
+                        times[row, column] = step + 1
+                        break
+        return times, z, -z
+
+    check(f, (12, 30))
 
 
 def test_bytes_and_steps_that_are_not_known():

@@ -238,9 +238,14 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       V value = pop(frame);
       return store_local(*this, frame, arg, is_null(value) ? nullptr : value);
     }
-    case FJ_DELETE_FAST:
-      bound_local(*this, frame, arg);
+    case FJ_DELETE_FAST: {
+      const V value = bound_local(*this, frame, arg);
+      // Nothing else may ask for it: that it is there has to be asked.
+      if (frame.outermost && frame.initial[std::size_t(arg)] && value->source)
+        add_guard(*this, GuardKind::TypeIs, value->source,
+                  reinterpret_cast<PyObject*>(Py_TYPE(request.values.slots[std::size_t(arg)])));
       return store_local(*this, frame, arg, nullptr);
+    }
     case FJ_MAKE_CELL: {
       auto cell = std::make_shared<CellValue>();
       cell->contents = local(frame, arg);

@@ -155,19 +155,19 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
         const ValueId end = of.items[1].value;
         if (of.step != 0) {
           goes_on.push_back(op(of.step > 0 ? Op::lt : Op::gt, {next, end}));
-          of.items[0] = python_int(op(Op::add, {next, integer(of.step)}));
+          of.items[0] = python_int(add_no_wrap(next, integer(of.step)));
         } else {
           const ValueId step = of.items[2].value;
           const ValueId forwards = op(Op::gt, {step, integer(0)});
           goes_on.push_back(op(Op::where, {forwards, op(Op::lt, {next, end}), op(Op::gt, {next, end})}));
-          of.items[0] = python_int(op(Op::add, {next, step}));
+          of.items[0] = python_int(add_no_wrap(next, step));
         }
         return python_int(next);
       }
       case Known::Kind::Items: {
         const Known index = of.items[1];
         goes_on.push_back(op(Op::lt, {index.value, size(of.items[0], 0)}));
-        of.items[1] = python_int(op(Op::add, {index.value, integer(1)}));
+        of.items[1] = python_int(add_no_wrap(index.value, integer(1)));
         // The element is loaded where there is one: behind the branch.
         Known later;
         later.kind = Known::Kind::Tuple;
@@ -178,7 +178,7 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
       case Known::Kind::Enumerate: {
         const ValueId count = of.items[1].value;
         Known item = self(self, of.items[0]);
-        of.items[1] = python_int(op(Op::add, {count, integer(1)}));
+        of.items[1] = python_int(checked(Code::CheckedAdd, count, integer(1)));
         Known pair;
         pair.kind = Known::Kind::Tuple;
         pair.items = {python_int(count), std::move(item)};

@@ -29,7 +29,20 @@ struct Call {
 using Result = std::optional<Known>;
 using Rule = Result (*)(const Call&);
 
+Result complex(const Call& call) {
+  if (!call.numbers(2) || call.arguments[0].is_numpy() || call.arguments[1].is_numpy()) return std::nullopt;
+  return RegionBuilder::complex(call.real(0), call.real(1));
+}
+
 Result absolute(const Call& call) {
+  if (call.count() == 1 && call.arguments[0].kind == Known::Kind::Complex) {
+    const Known& of = call.arguments[0];
+    call.b.leave_unless_finite(of.value);
+    call.b.leave_unless_finite(of.imaginary);
+    const ValueId size = call.b.call("hypot", {of.value, of.imaginary});
+    call.b.leave_unless_finite(size);
+    return RegionBuilder::python_float(size);
+  }
   if (!call.numbers(1)) return std::nullopt;
   return call.b.absolute(call.arguments[0]);
 }

@@ -39,7 +39,8 @@ struct ReachedPlace {
 /// What the region is given, in the order of its inputs.
 struct RegionInput {
   enum class Kind : std::uint8_t {
-    Number,      // the number at `place`
+    Number,      // the number at `place`; of a complex number its real part
+    Imaginary,   // the other part
     Size,        // of an axis of the array there
     Stride,      // in elements
     Position,    // of the iterator there: the next number of a range, the next index of an array, enumerate's count
@@ -57,6 +58,7 @@ struct Holding {
     Empty,       // unbound, or the NULL of a call
     Object,      // `object`
     Number,      // made of value number `value` of the exit
+    Complex,     // of that and the next
     Range,       // range(start, end, step), by two values, and a third where the step is 0; `iterates`: an iterator over it (nobody else holds the frame's own)
     Items,       // an iterator over items[0], at the index `value`
     Enumerate,   // over items[0], with the count `value`
@@ -84,6 +86,7 @@ struct RegionExit {
 struct RegionGuard {
   enum class Kind : std::uint8_t {
     Number,      // at `place`: of this type
+    Complex,     // Python's
     Array,       // at `place`: of this dtype and rank; `writes`: it can be written
     Unbound,     // nothing is at `place`
     Range,       // an iterator over a range at `place`, which nothing else holds, with this step
@@ -103,6 +106,7 @@ struct RegionGuard {
   int rank = 0;
   bool writes = false;
   bool dense = false;   // Array: the last axis has stride 1
+  bool natural = false; // of iterators: the position is not negative
   std::int64_t step = 1;
   Ref<> names, object, value;
 };

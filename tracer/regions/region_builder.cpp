@@ -19,7 +19,7 @@ constexpr std::int64_t kFar = std::int64_t(1) << 62;  // ranges that end beyond 
 
 /// The types, as text: states with the same text have their numbers in the same places.
 void describe_types(const Known& known, std::string& out) {
-  static constexpr char kLetters[] = "E0OnAWRIJUMZT";
+  static constexpr char kLetters[] = "E0OncAWRIJUMZT";
   out += kLetters[int(known.kind)];
   switch (known.kind) {
     case Known::Kind::Number: out += char('0' + int(known.boxing)); out += char('a' + int(known.dtype)); break;
@@ -40,7 +40,8 @@ void each_value(Known& known, const Visit& visit) {
     visit(known.value);
     known.object = {};
   }
-  if (known.kind == Known::Kind::Row) visit(known.value);
+  if (known.kind == Known::Kind::Row || known.kind == Known::Kind::Complex) visit(known.value);
+  if (known.kind == Known::Kind::Complex) visit(known.imaginary);
   for (Known& item : known.items) each_value(item, visit);
 }
 
@@ -96,7 +97,9 @@ IteratorState read_iterator(PyObject* object) {
       return PyErr_Clear(), state;
     const __int128 position = __int128(start) + __int128(index) * state.step;
     const __int128 end = __int128(start) + __int128(length) * state.step;
+    // A step more holds 64 bits still.
     if (position > kFar || position < -kFar || end > kFar || end < -kFar) return state;
+    if (state.step > kFar / 2 || state.step < -kFar / 2) return state;
     state.position = std::int64_t(position);
     state.end = std::int64_t(end);
     state.kind = IteratorState::Kind::Range;
@@ -231,6 +234,15 @@ ValueId RegionBuilder::checked(Code code, ValueId a, ValueId b) {
   return made.result;
 }
 
+ValueId RegionBuilder::add_no_wrap(ValueId a, ValueId b) {
+  region::Instruction made{};
+  made.code = Code::AddNoWrap;
+  made.operands = {a, b};
+  made.result = region_.new_value(type(a));
+  block().body.push_back(made);
+  return made.result;
+}
+
 region::Leave RegionBuilder::leave_here() {
   if (context_->caller == nullptr) return leave(at_, before_);
   const Context* outermost = context_;
@@ -293,6 +305,11 @@ Holding RegionBuilder::holding(const Known& known, std::vector<ValueId>& values)
       made.value = value(known.value);
       break;
     }
+    case Known::Kind::Complex:
+      made.kind = Holding::Kind::Complex;
+      made.value = value(known.value);
+      value(known.imaginary);
+      break;
     case Known::Kind::Range: case Known::Kind::RangeIterator:
       made.kind = Holding::Kind::Range;
       made.step = known.step;
@@ -432,9 +449,10 @@ void RegionBuilder::fork(ValueId condition, const Known& yes, const Known& no) {
 
 // ---- what the frame holds --------------------------------------------------------------------------------------------
 
-ValueId RegionBuilder::input(RegionInput::Kind kind, int place, DType dtype, int axis) {
+ValueId RegionBuilder::input(RegionInput::Kind kind, int place, DType dtype, int axis, bool natural) {
   const ValueId value = region_.new_value(dtype);
   region_.inputs.push_back(value);
+  if (kind == RegionInput::Kind::Size || (kind == RegionInput::Kind::Position && natural)) region_.natural.push_back(value);
   made_.inputs.push_back({kind, place, axis});
   return value;
 }
@@ -459,7 +477,8 @@ Known RegionBuilder::resolve_iterator(int place, const IteratorState& state) {
   Known made;
   RegionGuard guard{};
   guard.place = place;
-  const auto position = [&] { return python_int(input(RegionInput::Kind::Position, place, DType::I64)); };
+  guard.natural = state.position >= 0;
+  const auto position = [&] { return python_int(input(RegionInput::Kind::Position, place, DType::I64, 0, guard.natural)); };
   const auto child = [&](std::size_t i) {
     Known entry;
     entry.kind = Known::Kind::Entry;
@@ -532,6 +551,12 @@ Known RegionBuilder::resolve_object(int place) {
   }
   if (PyFloat_CheckExact(object)) return is_number(Boxing::Float, DType::F64);
   if (PyBool_Check(object)) return is_number(Boxing::Bool, DType::Bool);
+  if (PyComplex_CheckExact(object)) {
+    guard.kind = RegionGuard::Kind::Complex;
+    made_.guards.push_back(guard);
+    const ValueId real = input(RegionInput::Kind::Number, place, DType::F64);
+    return complex(real, input(RegionInput::Kind::Imaginary, place, DType::F64));
+  }
   if (const auto dtype = numpy_scalar_dtype(object))
     return is_complex(*dtype) || is_half(*dtype) ? made : is_number(Boxing::Numpy, *dtype);
   if (PyBytes_CheckExact(object)) {
@@ -696,7 +721,13 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       }
       return true;
     }
-    case FJ_UNARY_NEGATIVE: push(negative(pop_number())); return true;
+    case FJ_UNARY_NEGATIVE:
+      if (const Known value = resolve(peek(1)); value.kind == Known::Kind::Complex) {
+        peek(1) = complex(op(Op::neg, {value.value}), op(Op::neg, {value.imaginary}));
+        return true;
+      }
+      push(negative(pop_number()));
+      return true;
     case FJ_UNARY_POSITIVE: {
       Known value = pop_number();
       if (value.boxing == Boxing::Bool || value.dtype == DType::Bool) throw Unknown{"`+` of a bool"};
@@ -707,6 +738,11 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
     case FJ_UNARY_INVERT: push(inverted(pop_number())); return true;
     case FJ_TO_BOOL: push(python_bool(truth(pop_number()))); return true;
     case FJ_BINARY_OP: {
+      if (resolve(peek(1)).kind == Known::Kind::Complex || resolve(peek(2)).kind == Known::Kind::Complex) {
+        const Known b = resolve(pop()), a = resolve(pop());
+        push(complex_binary(arg, a, b));
+        return true;
+      }
       const Known b = pop_number(), a = pop_number();
       push(binary(arg, a, b));
       return true;
@@ -882,6 +918,11 @@ void RegionBuilder::load_attribute(PyObject* name) {
       for (int axis = 0; axis < rank(owner); ++axis) count = op(Op::mul, {count, size(owner, axis)});
       return push(python_int(count));
     }
+  }
+  if (owner.kind == Known::Kind::Complex) {
+    const std::string text = text_of(name);
+    if (text == "real") return push(python_float(owner.value));
+    if (text == "imag") return push(python_float(owner.imaginary));
   }
   throw Unknown{"an attribute `" + text_of(name) + "`"};
 }

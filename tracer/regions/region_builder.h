@@ -18,6 +18,7 @@ struct Known {
     Empty,      // unbound, or the NULL of a call
     Object,     // `object` itself
     Number,     // `value`, of type `boxing` (and `dtype`); `object` too where it is a constant
+    Complex,    // Python's: `value` and `imaginary`
     Array,      // the array at `place`
     Row,        // of the array at `place`, its first axes indexed by the items; `value`: the element it begins at
     Range,      // items: start, end
@@ -33,7 +34,7 @@ struct Known {
   Ref<> object;
   Boxing boxing = Boxing::Int;
   DType dtype = DType::I64;
-  ValueId value;
+  ValueId value, imaginary;
   std::int64_t step = 1; // Range, RangeIterator; 0: it is items[2]
   std::vector<Known> items;
 
@@ -61,6 +62,7 @@ class RegionBuilder {
   ValueId cast(ValueId value, DType to);
   ValueId call(std::string_view function, std::vector<ValueId> operands);
   ValueId checked(Code code, ValueId a, ValueId b);
+  ValueId add_no_wrap(ValueId a, ValueId b);
   DType type(ValueId value) const { return region_.type(value); }
   /// The region is left before this instruction where the condition holds.
   void leave_if(ValueId condition);
@@ -72,6 +74,9 @@ class RegionBuilder {
   static Known python_bool(ValueId value) { return number(Boxing::Bool, DType::Bool, value); }
   static Known numpy(ValueId value, DType dtype) { return number(Boxing::Numpy, dtype, value); }
   static Known object(PyObject* object);
+  static Known complex(ValueId real, ValueId imaginary);
+  /// A number as a complex one.
+  Known as_complex(const Known& value);
   Known literal(PyObject* object);
   std::optional<std::int64_t> known_int(const Known& value) const;
   /// Python's own numbers as i64 and f64.
@@ -85,6 +90,7 @@ class RegionBuilder {
   // ---- Python's operations (scalar_rules.cpp)
   Known binary(int operation, const Known& a, const Known& b);
   Known compare(int operation, const Known& a, const Known& b);
+  Known complex_binary(int operation, const Known& a, const Known& b);
   Known negative(const Known& value);
   Known inverted(const Known& value);
   Known absolute(const Known& value);
@@ -141,7 +147,7 @@ class RegionBuilder {
   Known resolve(const Known& known);
   Known resolve_object(int place);
   Known resolve_iterator(int place, const IteratorState& state);
-  ValueId input(RegionInput::Kind kind, int place, DType dtype, int axis = 0);
+  ValueId input(RegionInput::Kind kind, int place, DType dtype, int axis = 0, bool natural = false);
   int reach(ReachedPlace::How how, int from, int index, PyObject* object);
   void guard_same(int place);
   ArrayFacts& facts(const Known& array);

@@ -88,11 +88,27 @@ Known RegionBuilder::literal(PyObject* value) {
     made = python_int(integer(number));
   } else if (PyFloat_CheckExact(value)) {
     made = python_float(real(PyFloat_AS_DOUBLE(value)));
+  } else if (PyComplex_CheckExact(value)) {
+    return complex(real(PyComplex_RealAsDouble(value)), real(PyComplex_ImagAsDouble(value)));
   } else {
     return object(value);
   }
   made.object = Ref<>::borrow(value);
   return made;
+}
+
+Known RegionBuilder::complex(ValueId real, ValueId imaginary) {
+  Known made;
+  made.kind = Known::Kind::Complex;
+  made.value = real;
+  made.imaginary = imaginary;
+  return made;
+}
+
+Known RegionBuilder::as_complex(const Known& value) {
+  if (value.kind == Known::Kind::Complex) return value;
+  if (!value.is_number() || value.is_numpy()) throw Unknown{"a complex number with what is none of Python's"};
+  return complex(as_float(value), real(0));
 }
 
 std::optional<std::int64_t> RegionBuilder::known_int(const Known& value) const {
@@ -354,6 +370,40 @@ Known numpy_binary(RegionBuilder& b, int operation, const Known& x, const Known&
 Known RegionBuilder::binary(int operation, const Known& a, const Known& b) {
   return a.is_numpy() || b.is_numpy() ? numpy_binary(*this, plain(operation), a, b)
                                       : python_binary(*this, plain(operation), a, b);
+}
+
+/// As CPython's complexobject.c computes them, before 3.14 with real numbers as complex ones.
+Known RegionBuilder::complex_binary(int operation, const Known& a, const Known& b) {
+  const auto product = [&](const Known& p, const Known& q) {
+    return complex(op(Op::sub, {op(Op::mul, {p.value, q.value}), op(Op::mul, {p.imaginary, q.imaginary})}),
+                   op(Op::add, {op(Op::mul, {p.value, q.imaginary}), op(Op::mul, {p.imaginary, q.value})}));
+  };
+  const Known x = as_complex(a);
+  switch (plain(operation)) {
+    case NB_ADD: {
+      const Known y = as_complex(b);
+      return complex(op(Op::add, {x.value, y.value}), op(Op::add, {x.imaginary, y.imaginary}));
+    }
+    case NB_SUBTRACT: {
+      const Known y = as_complex(b);
+      return complex(op(Op::sub, {x.value, y.value}), op(Op::sub, {x.imaginary, y.imaginary}));
+    }
+    case NB_MULTIPLY: return product(x, as_complex(b));
+    case NB_POWER: {
+      const auto exponent = known_int(b);
+      if (!exponent || *exponent < 1 || *exponent > 8) throw Unknown{"a power of a complex number"};
+      // Squares, and the product of those that the exponent's bits name.
+      Known made = complex(real(1), real(0)), square = x;
+      for (std::int64_t bit = 1; bit <= *exponent; bit <<= 1) {
+        if (*exponent & bit) made = product(made, square);
+        square = product(square, square);
+      }
+      leave_unless_finite(made.value);
+      leave_unless_finite(made.imaginary);
+      return made;
+    }
+    default: throw Unknown{"an operator of complex numbers"};
+  }
 }
 
 Known RegionBuilder::compare(int operation, const Known& a, const Known& b) {
