@@ -134,7 +134,7 @@ TEST(RegionCode, EditDistance) {
 }
 
 TEST(RegionCode, NarrowIntegersFunctionsAndWhatIsReported) {
-  const Region region = region::parse_region(R"(region @f(%a: i8, %b: i8, %c: u64, %d: u64, %x: f64, %y: f64) {
+  const Region region = region::parse_region(R"(region @f(%a: i8, %b: i8, %c: u64, %d: u64, %x: f64, %y: f64, %n: i64 natural) {
 ^0:
   %sum = checked_add %a, %b : i8 else 1(%a)
   %product = checked_mul %c, %d : u64 else 2(%sum)
@@ -143,7 +143,8 @@ TEST(RegionCode, NarrowIntegersFunctionsAndWhatIsReported) {
   %sine = call sin(%power) : f64
   %quotient = div %x, %y : f64
   leave_if_reported %quotient of %x, %y else 4(%quotient)
-  exit 0(%less, %power, %sine, %quotient)
+  %next = add_no_wrap %n, %n : i64
+  exit 0(%less, %power, %sine, %quotient, %next)
 })");
   EXPECT_EQ(region::print(region::parse_region(region::print(region))), region::print(region));
   const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
@@ -151,7 +152,7 @@ TEST(RegionCode, NarrowIntegersFunctionsAndWhatIsReported) {
     for (const auto& [c, d] : {std::pair(5ull, 7ull), std::pair(1ull << 40, 1ull << 40), std::pair(0ull, 1ull)})
       for (const auto& [x, y] : {std::pair(1.5, 2.5), std::pair(1.0, 0.0), std::pair(0.0, 0.0), std::pair(infinity, 2.0),
                                  std::pair(infinity, infinity), std::pair(nan, 1.0), std::pair(1e300, 1e-300)})
-        expect_same(region, {std::int64_t(a), std::int64_t(b), std::uint64_t(c), std::uint64_t(d), x, y}, {});
+        expect_same(region, {std::int64_t(a), std::int64_t(b), std::uint64_t(c), std::uint64_t(d), x, y, std::int64_t(5)}, {});
 }
 
 TEST(RegionCode, LeavesAsAsked) {

@@ -45,6 +45,14 @@ TEST(Region, TextRoundTrips) {
   EXPECT_EQ(region.exits, 3);
 }
 
+TEST(Region, NaturalInputsAreIntegers) {
+  const Region region = parse_region("region @f(%0: i64 natural, %1: f64) {\n^0:\n  exit 0(%0)\n}\n");
+  EXPECT_EQ(verify(region), std::vector<std::string>{});
+  Region wrong = region;
+  wrong.natural.push_back(wrong.inputs[1]);
+  EXPECT_EQ(verify(wrong).size(), 1u);
+}
+
 TEST(Region, IsEvaluated) {
   std::vector<DenseArray> memories{doubles({1, 3, 5, 7}), doubles({0, 0, 0, 0})};
   const Left left = evaluate(parse_region(kSmooth), {std::int64_t(4), 0.5}, memories);
