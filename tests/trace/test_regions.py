@@ -118,6 +118,40 @@ def test_an_iterator_that_somebody_else_holds_is_moved_on():
     check(f, (np.concatenate([FLOATS, [3.0], FLOATS[:5]]),), regions=0)
 
 
+def test_iterators_in_variables_are_moved_on():
+    def f(a):
+        s = 0.0
+        for k in range(30):
+            e = enumerate(a)
+            for i, x in e:
+                if i == 5 + k % 3:
+                    break
+                s += x
+            for i, x in e:
+                s -= x * i
+            r = reversed(range(k))
+            for j in r:
+                if j < 9:
+                    break
+            s += len(list(r))
+        return s
+
+    check(f, (FLOATS[:20],), regions=0)
+
+
+def test_rows_are_unpacked():
+    def f(points, k):
+        s = 0.0
+        for i in range(len(points)):
+            x, y, z = points[i]
+            s += x * y - z
+            if i == k:
+                x, y = points[i]
+        return s
+
+    check(f, (NUMBERS.random((30, 3)), -1), (NUMBERS.random((30, 3)), 20))
+
+
 def test_integers_that_overflow_leave():
     def f(a, n):
         x = 1

@@ -602,8 +602,12 @@ Known RegionBuilder::resolve_object(int place) {
     made.kind = Known::Kind::Array;
     return made;
   }
-  if (const IteratorState state = read_iterator(object); state.kind != IteratorState::Kind::None)
-    return resolve_iterator(place, state);
+  // A variable's iterator stays in the variable while a loop goes through it.
+  const int stack = contexts_.front()->object->co_nlocalsplus, reached = place - int(values_.slots.size());
+  const bool on_the_stack = reached < 0 ? place >= stack : made_.reached[std::size_t(reached)].how == ReachedPlace::How::Iterated;
+  if (on_the_stack)
+    if (const IteratorState state = read_iterator(object); state.kind != IteratorState::Kind::None)
+      return resolve_iterator(place, state);
   if (PyModule_CheckExact(object) || PyCFunction_CheckExact(object) || PyFunction_Check(object) || object == Py_None) {
     guard_same(place);
     return RegionBuilder::object(object);
@@ -664,7 +668,10 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
     case FJ_NOP: return true;
     case FJ_POP_TOP: pop(); return true;
     case FJ_PUSH_NULL: push({}); return true;
-    case FJ_COPY: push(peek(arg)); return true;
+    case FJ_COPY:
+      if (peek(arg).is_iterator()) throw Unknown{"an iterator that is held twice"};
+      push(peek(arg));
+      return true;
     case FJ_SWAP: std::swap(peek(1), peek(arg)); return true;
     case FJ_LOAD_CONST: push(literal(PyTuple_GET_ITEM(context_->object->co_consts, arg))); return true;
     case FJ_LOAD_FAST: {
@@ -675,6 +682,7 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
     }
     case FJ_STORE_FAST: {
       Known value = pop();
+      if (value.is_iterator()) throw Unknown{"an iterator in a variable"};
       let_go(slot_of(arg));
       slot_of(arg) = std::move(value);
       return true;
@@ -772,13 +780,18 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       made.kind = Known::Kind::Tuple;
       for (int i = arg; i > 0; --i) made.items.push_back(resolve(peek(i)));
       for (const Known& item : made.items)
-        if (item.kind == Known::Kind::Empty) throw Unknown{"a tuple of what is not known"};
+        if (item.kind == Known::Kind::Empty || item.is_iterator()) throw Unknown{"a tuple of what is not known"};
       state_.places.resize(state_.places.size() - std::size_t(arg));
       push(std::move(made));
       return true;
     }
     case FJ_UNPACK_SEQUENCE: {
-      const Known sequence = pop();
+      const Known sequence = resolve(pop());
+      if (sequence.kind == Known::Kind::Array || sequence.kind == Known::Kind::Row) {
+        leave_if(op(Op::ne, {size(sequence, 0), integer(arg)}));
+        for (int i = arg; i-- > 0;) push(element(sequence, {python_int(integer(i))}));
+        return true;
+      }
       if (sequence.kind != Known::Kind::Tuple || int(sequence.items.size()) != arg) throw Unknown{"unpacking of what is no tuple"};
       for (std::size_t i = sequence.items.size(); i-- > 0;) push(sequence.items[i]);
       return true;
@@ -995,7 +1008,7 @@ bool RegionBuilder::enter_function(PyFunctionObject* function, const std::vector
   State inside = before_;
   context->base = inside.places.size();
   for (const Known& argument : arguments) {
-    if (argument.kind == Known::Kind::Empty) throw Unknown{"a call without an argument"};
+    if (argument.kind == Known::Kind::Empty || argument.is_iterator()) throw Unknown{"a call with an iterator"};
     inside.places.push_back(argument);
   }
   for (int i = int(arguments.size()); i < taken; ++i)

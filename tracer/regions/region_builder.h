@@ -40,6 +40,11 @@ struct Known {
 
   bool is_number() const { return kind == Kind::Number; }
   bool is_numpy() const { return is_number() && boxing == Boxing::Numpy; }
+  /// It is moved on by who goes through it: two of what is known would go apart.
+  bool is_iterator() const {
+    return kind == Kind::RangeIterator || kind == Kind::Items || kind == Kind::TupleIterator || kind == Kind::Enumerate ||
+           kind == Kind::Zip;
+  }
 };
 
 /// The instruction is CPython's, for a reason in words.
