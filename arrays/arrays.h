@@ -63,6 +63,8 @@ struct ArrayView {
 };
 bool read_numpy(PyObject* array, ArrayView& view);
 bool read_torch(PyObject* tensor, ArrayView& view);
+/// What np.broadcast_arrays gives: NumPy warns where it is written.
+bool warns_of_writes(PyObject* numpy_array);
 
 /// New arrays whose storage is the library's own (resizable, picklable, OWNDATA), on a device from the library's
 /// allocator there.

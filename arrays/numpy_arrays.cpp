@@ -146,6 +146,8 @@ Ref<> array_over_block(PyArray_Descr* descr, int rank, const npy_intp* dims, con
 
 bool is_numpy_array(PyObject* object) { return ready() && Py_TYPE(object) == &PyArray_Type; }
 
+bool warns_of_writes(PyObject* numpy_array) { return PyArray_CHKFLAGS(array_of(numpy_array), NPY_ARRAY_WARN_ON_WRITE); }
+
 bool read_numpy(PyObject* object, ArrayView& view) {
   PyArrayObject* array = array_of(object);
   const auto dtype = from_type_number(PyArray_TYPE(array));

@@ -107,13 +107,14 @@ struct Entrance {
     if (guard.kind == RegionGuard::Kind::Unbound) return object == nullptr;
     if (object == nullptr) return false;
     switch (guard.kind) {
+      case RegionGuard::Kind::Bound: return true;
       case RegionGuard::Kind::Number: return is_number(object, guard);
       case RegionGuard::Kind::Complex: return PyComplex_CheckExact(object);
       case RegionGuard::Kind::Array: {
         ArrayView view;
         if (array_library(object) != Library::Numpy || !read_numpy(object, view)) return false;
         if (view.dtype != guard.dtype || view.rank != guard.rank || !view.aligned) return false;
-        if (guard.writes && !view.writeable) return false;
+        if (guard.writes && (!view.writeable || warns_of_writes(object))) return false;
         const std::int64_t last = view.strides[view.rank - 1];
         if (guard.dense && last != view.stride_unit) return false;
         for (int axis = 0; axis < view.rank; ++axis)

@@ -13,6 +13,7 @@
 #include "frame_hook/interpreted.h"
 #include "frame_hook/python_graph.h"
 #include "graph_ir/ops.h"
+#include "tracer/regions/loop_region.h"
 #include "runtime/background.h"
 #include "runtime/base/options.h"
 #include "runtime/code_pages.h"
@@ -205,6 +206,7 @@ PYBIND11_MODULE(_core, module) {
   module.attr("CompiledFunction") =
       py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(compiled_function_type()));
   bind_graph(module);
+  remember_known_functions();
   if (Py_AtExit(end_background) != 0)
     throw std::runtime_error("framejit: this process has no room for another exit function");
   module.def("self_check", [] { return fj_self_check(); }, "None, or why nothing is compiled on this Python.");

@@ -139,6 +139,125 @@ def test_iterators_in_variables_are_moved_on():
     check(f, (FLOATS[:20],), regions=0)
 
 
+def test_an_iterator_in_a_cell_or_taken_twice():
+    def in_a_cell(a, out):
+        it = iter(range(1000))
+
+        def following():
+            return next(it)
+
+        for i in range(len(a)):
+            for x in it:
+                out[i] += x
+                if x % 3 == 2:
+                    break
+        return following()
+
+    def twice(a, out):
+        for i in range(len(a)):
+            it = reversed(range(6))
+            for x, y in zip(it, it):
+                out[i] += x * 10 + y
+
+    check(in_a_cell, (FLOATS, np.zeros(100)), regions=0)
+    check(twice, (FLOATS, np.zeros(100)), regions=0)
+
+
+def test_names_that_another_thread_changes_are_looked_at_again():
+    program = """
+        import threading
+        import numpy as np, framejit
+
+        stop = False
+
+        @framejit.compile(retire=True)
+        def spin(a):
+            n = 0
+            while not stop and n < 10**12:
+                a[0] += 1
+                n += 1
+            return n
+
+        def end():
+            global stop
+            stop = True
+
+        threading.Timer(0.5, end).start()
+        print(spin(np.zeros(1)) < 10**12, framejit.cache_info()["regions"] > 0)
+    """
+    result = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
+    assert result.stdout == "True True\n", result.stdout + result.stderr
+
+
+def test_values_in_tuples_arguments_of_builtins_and_replaced_functions(monkeypatch):
+    def inside(a):
+        n = 0
+        for i in range(len(a)):
+            v = float(a[i])
+            if v in (v, 1.0):
+                n += 1
+        return n
+
+    def wrong(a):
+        for i in range(len(a)):
+            a[i] += 1
+            if i > 50:
+                for j, x in enumerate(range(3), None):
+                    a[i] += j
+
+    def exponential(a):
+        s = 0.0
+        for i in range(len(a)):
+            s += math.exp(a[i])
+        return s
+
+    def roots(a, flag):
+        s = np.float64(0)
+        for i in range(len(a)):
+            s += np.sqrt(flag) + a[i]
+        return s
+
+    def indexed(b, a):
+        for i in range(len(a)):
+            a[i] += b[i,]
+
+    check(inside, (np.where(FLOATS > 0.5, np.nan, FLOATS),))
+    check(wrong, (FLOATS,))
+    check(roots, (FLOATS, True), (FLOATS, 2))
+    check(indexed, (bytes(200), FLOATS), regions=0)
+    check(exponential, (FLOATS,))
+    monkeypatch.setattr(math, "exp", math.expm1)
+    check(exponential, (FLOATS,), regions=0)
+
+
+def test_a_name_that_is_bound_in_some_calls_only():
+    def g(x, y):
+        return x + 1
+
+    def f(a, flag):
+        if flag:
+            settings = []
+        s = 0.0
+        for i in range(len(a)):
+            s += g(a[i], settings) if i > 20 else a[i]
+        return s
+
+    check(f, (FLOATS, True), (FLOATS, False), (FLOATS, True))
+
+
+def test_writes_that_numpy_warns_of():
+    def f(b, a):
+        for i in range(len(a)):
+            b[i] = a[i]
+
+    framejit.reset()
+    compiled = compile(f)
+    for run in (f, compiled, compiled):
+        b = np.broadcast_arrays(np.zeros(1), np.zeros(100))[0]
+        with pytest.warns(DeprecationWarning):
+            run(b, FLOATS)
+
+
 def test_rows_are_unpacked():
     def f(points, k):
         s = 0.0

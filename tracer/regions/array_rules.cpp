@@ -80,6 +80,7 @@ void RegionBuilder::subscript() {
   }
   if (container.kind != Known::Kind::Array && container.kind != Known::Kind::Row)
     throw Unknown{"an element of what is no array"};
+  if (facts(container).bytes && index.kind == Known::Kind::Tuple) throw Unknown{"an index that is no int"};
   push(element(container, indices_of(index)));
 }
 
@@ -102,11 +103,9 @@ void RegionBuilder::store_subscript() {
 }
 
 Known RegionBuilder::iterator(const Known& iterable) {
+  if (iterable.is_iterator()) return iterable;  // of which there is no other: variables hold none
   Known made;
   switch (iterable.kind) {
-    case Known::Kind::RangeIterator: case Known::Kind::Items: case Known::Kind::Enumerate: case Known::Kind::Zip:
-      return iterable;
-    case Known::Kind::TupleIterator: return iterable;
     case Known::Kind::Range:
       made = iterable;
       made.kind = Known::Kind::RangeIterator;

@@ -1,6 +1,7 @@
 // Calls of known_functions.def.
 #include <opcode.h>
 
+#include <algorithm>
 #include <array>
 
 #include "arrays/arrays.h"
@@ -76,7 +77,7 @@ Result enumerate(const Call& call) {
   Known made;
   made.kind = Known::Kind::Enumerate;
   made.items.push_back(call.b.iterator(call.arguments[0]));
-  if (call.count() == 2 && call.arguments[1].boxing != Boxing::Int) return std::nullopt;
+  if (call.count() == 2 && (!call.arguments[1].is_number() || call.arguments[1].boxing != Boxing::Int)) return std::nullopt;
   made.items.push_back(call.count() == 2 ? RegionBuilder::python_int(call.b.as_int(call.arguments[1]))
                                          : RegionBuilder::python_int(call.b.integer(0)));
   return made;
@@ -225,7 +226,7 @@ Result root(const Call& call) {
 Result numpy_root(const Call& call) {
   if (!call.numbers(1)) return std::nullopt;
   const Known& of = call.arguments[0];
-  if (of.is_numpy() && !is_float(of.dtype)) return std::nullopt;
+  if (of.dtype == DType::Bool || (of.is_numpy() && !is_float(of.dtype))) return std::nullopt;
   const ValueId value = of.is_numpy() ? of.value : call.real(0);
   call.b.leave_unless_finite(value);
   call.b.leave_if(call.b.op(Op::lt, {value, call.b.constant(call.b.type(value), 0.0)}));
@@ -248,25 +249,27 @@ constexpr Row kRows[] = {
 #include "tracer/regions/known_functions.def"
 };
 
-/// The functions themselves, by row; those of modules that are not loaded yet are looked for again.
+/// The functions themselves, by row. Never released.
+std::array<PyObject*, std::size(kRows)>& functions_by_row() {
+  static std::array<PyObject*, std::size(kRows)> found{};
+  return found;
+}
+
 const Row* row_of(PyObject* callable) {
-  static std::array<PyObject*, std::size(kRows)> found{};  // never released
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    if (found[i] == nullptr) {
-      PyObject* const module = PyDict_GetItemString(PyImport_GetModuleDict(), kRows[i].module);
-      if (module == nullptr) continue;
-      found[i] = PyObject_GetAttrString(module, kRows[i].name);
-      if (found[i] == nullptr) {
-        PyErr_Clear();
-        continue;
-      }
-    }
-    if (found[i] == callable) return &kRows[i];
-  }
-  return nullptr;
+  const auto& found = functions_by_row();
+  const auto at = std::find(found.begin(), found.end(), callable);
+  return at == found.end() ? nullptr : &kRows[at - found.begin()];
 }
 
 }  // namespace
+
+void remember_known_functions() {
+  for (std::size_t i = 0; i < std::size(kRows); ++i) {
+    const Ref<> module = Ref<>::steal(PyImport_ImportModule(kRows[i].module));
+    functions_by_row()[i] = module ? PyObject_GetAttrString(module.get(), kRows[i].name) : nullptr;
+    PyErr_Clear();
+  }
+}
 
 std::optional<Known> RegionBuilder::call_known(PyObject* callable, const std::vector<Known>& arguments) {
   const Row* const row = row_of(callable);

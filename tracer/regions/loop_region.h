@@ -89,6 +89,7 @@ struct RegionGuard {
     Complex,     // Python's
     Array,       // at `place`: of this dtype and rank; `writes`: it can be written
     Unbound,     // nothing is at `place`
+    Bound,       // something is
     Range,       // an iterator over a range at `place`, which nothing else holds, with this step
     Items,       // likewise one over an array
     Enumerate,
@@ -129,6 +130,9 @@ struct IteratorState {
   std::vector<Ref<>> over;
 };
 IteratorState read_iterator(PyObject* object);
+
+/// Once, when framejit is imported: whoever replaces `math.exp` later has another function than the one we know.
+void remember_known_functions();
 
 /// The region of a loop for a frame that stands at its header with these values. Nothing, and `why` in words: none can
 /// be made.

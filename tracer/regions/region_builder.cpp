@@ -125,8 +125,8 @@ std::vector<int> count_entrances(const FjCode& code) {
 
 }  // namespace
 
-RegionBuilder::RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values)
-    : loop_(loop), values_(values) {
+RegionBuilder::RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values, bool rereads)
+    : loop_(loop), values_(values), rereads_(rereads) {
   objects_.assign(values.slots.begin(), values.slots.end());
   contexts_.emplace_back(new Context{&code, reinterpret_cast<PyCodeObject*>(code.code), values.function->func_globals,
                                      values.function->func_builtins, loop.header, loop.last, count_entrances(code)});
@@ -257,6 +257,8 @@ void RegionBuilder::leave_if_asked() {
   asked.code = Code::LeaveIfAsked;
   asked.leave = leave_here();
   block().body.push_back(std::move(asked));
+  // Tens of milliseconds, about.
+  if (rereads_) leave_if(op(Op::ge, {state_.passes, integer(std::int64_t(1) << 24)}));
 }
 
 void RegionBuilder::leave_if(ValueId condition) {
@@ -469,6 +471,12 @@ Known RegionBuilder::resolve(const Known& known) {
   const auto found = resolved_.find(known.place);
   if (found != resolved_.end()) return found->second;
   Known made = resolve_object(known.place);
+  if (made.kind == Known::Kind::Entry) {
+    RegionGuard guard{};
+    guard.kind = RegionGuard::Kind::Bound;
+    guard.place = known.place;
+    made_.guards.push_back(guard);
+  }
   resolved_.emplace(known.place, made);
   return made;
 }
@@ -683,13 +691,13 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
     case FJ_STORE_FAST: {
       Known value = pop();
       if (value.is_iterator()) throw Unknown{"an iterator in a variable"};
-      let_go(slot_of(arg));
+      let_go(arg);
       slot_of(arg) = std::move(value);
       return true;
     }
     case FJ_DELETE_FAST:
       if (resolve(slot_of(arg)).kind == Known::Kind::Empty) throw Unknown{"a variable that is not bound"};
-      let_go(slot_of(arg));
+      let_go(arg);
       slot_of(arg) = {};
       return true;
     case FJ_LOAD_DEREF: {
@@ -707,6 +715,7 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
         guard.place = slot.place;
         made_.guards.push_back(guard);
         place = reach(ReachedPlace::How::Cell, slot.place, 0, PyCell_GET(cell));
+        reread_ = true;
       }
       Known entry;
       entry.kind = Known::Kind::Entry;
@@ -846,9 +855,16 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
   }
 }
 
-/// Objects that are let go of in the region end when it is left: the end of one that is not known may be seen.
-void RegionBuilder::let_go(const Known& known) {
-  if (known.kind == Known::Kind::Entry) throw Unknown{"a variable whose object may end here"};
+/// Objects that are let go of in the region end when it is left: the end of one that is not known, or of an array, may be
+/// seen.
+void RegionBuilder::let_go(int slot) {
+  const Known& known = slot_of(slot);
+  if (known.kind != Known::Kind::Entry && known.kind != Known::Kind::Array) return;
+  const auto holds = [&](const Known& other) {
+    return &other != &known && other.kind == known.kind && other.place == known.place;
+  };
+  if (known.kind == Known::Kind::Entry || std::none_of(state_.places.begin(), state_.places.end(), holds))
+    throw Unknown{"a variable whose object may end here"};
 }
 
 bool RegionBuilder::contains(const FjInstr& instr) {
@@ -860,6 +876,8 @@ bool RegionBuilder::contains(const FjInstr& instr) {
       items.push_back(literal(PyTuple_GET_ITEM(sequence.object.get(), i)));
   else if (sequence.kind != Known::Kind::Tuple)
     throw Unknown{"`in` of what is no tuple"};
+  // What is in a tuple as the same object is found, equal to itself or not.
+  if (is_float(value.dtype)) leave_if(op(Op::is_nan, {value.value}));
   ValueId found = constant(DType::Bool, false);
   for (const Known& item : items) {
     if (!item.is_number()) throw Unknown{"`in` of a tuple of what are no numbers"};
@@ -894,6 +912,7 @@ void RegionBuilder::load_global(const FjInstr& instr) {
   guard.value = Ref<>::borrow(value);
   made_.guards.push_back(std::move(guard));
   Known known = literal(value);
+  reread_ = reread_ || !PyCallable_Check(value);
   if (instr.arg2 && !fj_call_layout_callable_first()) push({});
   push(std::move(known));
   if (instr.arg2 && fj_call_layout_callable_first()) push({});
@@ -914,6 +933,7 @@ void RegionBuilder::load_attribute(PyObject* name) {
     guard.object = Ref<>::borrow(name);
     guard.value = Ref<>::borrow(value);
     made_.guards.push_back(std::move(guard));
+    reread_ = reread_ || !PyCallable_Check(value);
     push(literal(value));
     return;
   }
@@ -979,6 +999,7 @@ RegionBuilder::Context* RegionBuilder::inlined(PyFunctionObject* function, int c
   }
   contexts_.emplace_back(new Context{code, reinterpret_cast<PyCodeObject*>(code->code), function->func_globals,
                                      function->func_builtins, 0, code->count - 1, count_entrances(*code), context_, call});
+  ++contexts_.back()->entrances[0];  // by the call
   return contexts_.back().get();
 }
 
@@ -1041,7 +1062,9 @@ bool RegionBuilder::return_from_function() {
 
 std::optional<LoopRegion> build_region(const FjCode& code, const Loop& loop, const FrameValues& values,
                                        std::string& why) {
-  return RegionBuilder(code, loop, values).build(why);
+  RegionBuilder builder(code, loop, values, false);
+  std::optional<LoopRegion> made = builder.build(why);
+  return made && builder.needs_rereading() ? RegionBuilder(code, loop, values, true).build(why) : std::move(made);
 }
 
 }  // namespace fj

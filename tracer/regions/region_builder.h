@@ -56,8 +56,11 @@ class RegionBuilder {
  public:
   using Code = region::Code;
 
-  RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values);
+  /// `rereads`: the region is left after many passes, so that what others may change is looked at again.
+  RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values, bool rereads);
   std::optional<LoopRegion> build(std::string& why);
+  /// What was built reads names whose values others may change while it runs.
+  bool needs_rereading() const { return reread_ && !rereads_; }
 
   // ---- values: the element types are those of the operands
   ValueId constant(DType dtype, const Scalar& value);
@@ -181,7 +184,7 @@ class RegionBuilder {
   bool enter_function(PyFunctionObject* function, const std::vector<Known>& arguments, int call);
   bool return_from_function();
   Holding holding(const Known& known, std::vector<ValueId>& values);
-  void let_go(const Known& known);
+  void let_go(int slot);
   bool is_inside(int instruction) const { return instruction >= context_->first && instruction <= context_->last; }
   int& entrances(int instruction) { return context_->entrances[std::size_t(instruction)]; }
   bool is_header(int instruction) const { return context_->caller == nullptr && instruction == loop_.header; }
@@ -208,6 +211,7 @@ class RegionBuilder {
   std::map<std::tuple<const Context*, int, std::string>, int> versions_;  // by instruction and places in tuples
   std::vector<Pending> pending_;
   State state_, before_;
+  bool rereads_ = false, reread_ = false;  // names that others may change are read; the region is left now and then for that
   int block_ = 0, at_ = 0;
   bool ended_ = false;
   int finished_passes_ = 0;
