@@ -146,7 +146,10 @@ Ref<> array_over_block(PyArray_Descr* descr, int rank, const npy_intp* dims, con
 
 bool is_numpy_array(PyObject* object) { return ready() && Py_TYPE(object) == &PyArray_Type; }
 
-bool warns_of_writes(PyObject* numpy_array) { return PyArray_CHKFLAGS(array_of(numpy_array), NPY_ARRAY_WARN_ON_WRITE); }
+bool warns_of_writes(PyObject* numpy_array) {
+  constexpr unsigned kWarnOnWrite = 1u << 31;  // NPY_ARRAY_WARN_ON_WRITE, which NumPy's headers keep to NumPy
+  return (unsigned(PyArray_FLAGS(array_of(numpy_array))) & kWarnOnWrite) != 0;
+}
 
 bool read_numpy(PyObject* object, ArrayView& view) {
   PyArrayObject* array = array_of(object);

@@ -359,7 +359,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     return fj_frame_finish(thread, frame, result);
   };
   const bool regions = !cache.loops().empty() && loops_may_leave(state, cache.options());
-  if (regions && cache.options().retire) {
+  if (regions) {
     given = magnitude({fj_frame_slots(frame), std::size_t(fj_frame_slot_count(frame))});
     cache.judge_again(given);
     if (cache.judgement.cpythons) return leave(0);

@@ -67,6 +67,12 @@ struct Entrance {
   std::vector<Ref<>> held;
   std::vector<ArrayView> arrays;         // by memory
   std::vector<std::pair<int, IteratorState>> iterators;
+  struct Made {
+    int value;
+    Boxing boxing;
+    Ref<> object;
+  };
+  std::vector<Made> numbers{};
 
   void reach(int from, ReachedPlace::How how, auto&& object) {
     for (std::size_t i = 0; i < loop.reached.size(); ++i)
@@ -173,13 +179,18 @@ struct Entrance {
   }
 
   /// Null with an error set: there is no memory for it.
-  Ref<> object(const Holding& holding, const Cell* left) const {
+  Ref<> object(const Holding& holding, const Cell* left) {
     const auto item = [&](std::size_t i) { return object(holding.items[i], left); };
     switch (holding.kind) {
       case Holding::Kind::Kept: return Ref<>::borrow(objects[std::size_t(holding.place)]);
       case Holding::Kind::Empty: return {};
       case Holding::Kind::Object: return holding.object;
-      case Holding::Kind::Number: return number_of(holding, left[holding.value]);
+      case Holding::Kind::Number: {
+        for (const Made& made : numbers)
+          if (made.value == holding.value && made.boxing == holding.boxing) return made.object;
+        numbers.push_back({holding.value, holding.boxing, number_of(holding, left[holding.value])});
+        return numbers.back().object;
+      }
       case Holding::Kind::Complex:
         return Ref<>::steal(PyComplex_FromDoubles(double_of(left[holding.value]), double_of(left[holding.value + 1])));
       case Holding::Kind::Range: {

@@ -239,9 +239,10 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       return store_local(*this, frame, arg, is_null(value) ? nullptr : value);
     }
     case FJ_DELETE_FAST: {
+      const bool unseen = frame.outermost && frame.initial[std::size_t(arg)];
       const V value = bound_local(*this, frame, arg);
       // Nothing else may ask for it: that it is there has to be asked.
-      if (frame.outermost && frame.initial[std::size_t(arg)] && value->source)
+      if (unseen && value->source)
         add_guard(*this, GuardKind::TypeIs, value->source,
                   reinterpret_cast<PyObject*>(Py_TYPE(request.values.slots[std::size_t(arg)])));
       return store_local(*this, frame, arg, nullptr);

@@ -276,6 +276,11 @@ Holding RegionBuilder::holding(const Known& known, std::vector<ValueId>& values)
     values.push_back(id);
     return int(values.size()) - 1;
   };
+  // Numbers that are one value are one object.
+  const auto number = [&](ValueId id) {
+    const auto known = std::find(values.begin() + 1, values.end(), id);
+    return known == values.end() ? value(id) : int(known - values.begin());
+  };
   const auto items = [&] {
     for (const Known& item : known.items) made.items.push_back(holding(item, values));
   };
@@ -304,7 +309,7 @@ Holding RegionBuilder::holding(const Known& known, std::vector<ValueId>& values)
       made.kind = Holding::Kind::Number;
       made.boxing = known.boxing;
       made.dtype = known.dtype;
-      made.value = value(known.value);
+      made.value = number(known.value);
       break;
     }
     case Known::Kind::Complex:
