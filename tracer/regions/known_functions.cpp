@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 #include "arrays/arrays.h"
 #include "graph_ir/ops.h"
@@ -265,8 +266,13 @@ const Row* row_of(PyObject* callable) {
 
 void remember_known_functions() {
   for (std::size_t i = 0; i < std::size(kRows); ++i) {
-    const Ref<> module = Ref<>::steal(PyImport_ImportModule(kRows[i].module));
-    functions_by_row()[i] = module ? PyObject_GetAttrString(module.get(), kRows[i].name) : nullptr;
+    PyObject*& function = functions_by_row()[i];
+    if (function != nullptr) continue;
+    // NumPy is not imported for a program that does without.
+    const bool numpy = std::string_view(kRows[i].module) == "numpy";
+    const Ref<> module = numpy ? Ref<>::borrow(PyDict_GetItemString(PyImport_GetModuleDict(), kRows[i].module))
+                               : Ref<>::steal(PyImport_ImportModule(kRows[i].module));
+    if (module) function = PyObject_GetAttrString(module.get(), kRows[i].name);
     PyErr_Clear();
   }
 }

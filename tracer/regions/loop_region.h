@@ -131,7 +131,8 @@ struct IteratorState {
 };
 IteratorState read_iterator(PyObject* object);
 
-/// Once, when framejit is imported: whoever replaces `math.exp` later has another function than the one we know.
+/// When framejit is imported, and for modules that are loaded later when the first region is built: whoever replaces
+/// `math.exp` afterwards has another function than the one we know.
 void remember_known_functions();
 
 /// The region of a loop for a frame that stands at its header with these values. Nothing, and `why` in words: none can

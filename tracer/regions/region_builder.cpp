@@ -1067,6 +1067,7 @@ bool RegionBuilder::return_from_function() {
 
 std::optional<LoopRegion> build_region(const FjCode& code, const Loop& loop, const FrameValues& values,
                                        std::string& why) {
+  remember_known_functions();
   RegionBuilder builder(code, loop, values, false);
   std::optional<LoopRegion> made = builder.build(why);
   return made && builder.needs_rereading() ? RegionBuilder(code, loop, values, true).build(why) : std::move(made);
