@@ -247,6 +247,14 @@ int traverse_holding(const Holding& holding, visitproc visit, void* arg) {
 
 }  // namespace
 
+CompiledLoop::CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code)
+    : loop_(std::move(loop)), code_(std::move(code)) {
+  for (const region::Block& block : loop_.region.blocks) {
+    most_left_ = std::max(most_left_, block.end.leave.values.size());
+    for (const region::Instruction& made : block.body) most_left_ = std::max(most_left_, made.leave.values.size());
+  }
+}
+
 int CompiledLoop::traverse(visitproc visit, void* arg) const {
   for (const RegionGuard& guard : loop_.guards)
     for (const Ref<>& object : {std::cref(guard.names), std::cref(guard.object), std::cref(guard.value)}) Py_VISIT(object.get());
@@ -269,12 +277,7 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   for (const RegionInput& input : loop_.inputs) inputs.push_back(entrance.input(input));
   std::vector<void*> memories;
   for (const ArrayView& array : entrance.arrays) memories.push_back(array.data);
-  std::size_t most = 1;
-  for (const region::Block& block : loop_.region.blocks) {
-    most = std::max(most, block.end.leave.values.size());
-    for (const region::Instruction& made : block.body) most = std::max(most, made.leave.values.size());
-  }
-  std::vector<Cell> left(most);
+  std::vector<Cell> left(most_left_);
   const volatile std::uint8_t* const asked = fj_pending_word(thread);
   PyThreadState* const self = fj_release_gil();
   const int number = code_->run(inputs.data(), memories.data(), left.data(), asked);

@@ -15,7 +15,7 @@ namespace fj {
 
 class CompiledLoop {
  public:
-  CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code) : loop_(std::move(loop)), code_(std::move(code)) {}
+  CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code);
 
   /// Numbers too small are the one condition of NumPy's that the code does not look for: nobody may ask for it.
   static bool possible();
@@ -36,6 +36,7 @@ class CompiledLoop {
 
   LoopRegion loop_;
   std::unique_ptr<CompiledRegion> code_;
+  std::size_t most_left_ = 1;  // values of an exit
   std::int64_t entries_ = 0, passes_ = 0;
 };
 

@@ -484,6 +484,22 @@ def test_bytes_and_steps_that_are_not_known():
     check(lambda a, step: [a.__setitem__(i, i) for i in range(60, 0, step)] and a, (np.zeros(70), -7), regions=0)
 
 
+LONG = tuple(range(20_000))
+
+
+def test_long_tuples_are_cpythons():
+    def f(a):
+        s = 0.0
+        for i in range(len(a)):
+            s += a[i] + LONG[3]
+            if i in LONG and i % 50 == 0:
+                for x in LONG:
+                    s += x
+        return s
+
+    check(f, (FLOATS,), regions=0)
+
+
 def test_lists_and_objects_are_cpythons():
     def f(a, names):
         out = []

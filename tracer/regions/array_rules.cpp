@@ -29,8 +29,8 @@ ValueId RegionBuilder::index(const Known& value) {
   return cast(value.value, DType::I64);
 }
 
-/// Where the element or row begins that the indices name, and by how many axes they go.
-std::pair<ValueId, int> RegionBuilder::offset(const Known& array, const std::vector<Known>& indices) {
+/// Where the element or row begins that the indices name.
+ValueId RegionBuilder::offset(const Known& array, const std::vector<Known>& indices) {
   if (int(indices.size()) > rank(array) || indices.empty()) throw Unknown{"an index of another rank than the array's"};
   ValueId at = array.kind == Known::Kind::Row ? array.value : ValueId();
   for (std::size_t i = 0; i < indices.size(); ++i) {
@@ -41,19 +41,24 @@ std::pair<ValueId, int> RegionBuilder::offset(const Known& array, const std::vec
     const ValueId part = stride.valid() ? op(Op::mul, {counted, stride}) : counted;
     at = at.valid() ? op(Op::add, {at, part}) : part;
   }
-  return {at, int(indices.size())};
+  return at;
 }
 
 Known RegionBuilder::element(const Known& array, const std::vector<Known>& indices) {
-  const auto [at, used] = offset(array, indices);
-  if (used == rank(array)) {
+  return part_at(array, offset(array, indices), indices);
+}
+
+/// The element that begins there, or the row where the indices leave axes.
+Known RegionBuilder::part_at(const Known& array, ValueId at, const std::vector<Known>& indices) {
+  const ArrayFacts& of = facts(array);
+  if (int(indices.size()) == rank(array)) {
     region::Instruction load{};
     load.code = Code::Load;
-    load.memory = facts(array).memory;
+    load.memory = of.memory;
     load.operands = {at};
-    load.result = region_.new_value(facts(array).dtype);
+    load.result = region_.new_value(of.dtype);
     block().body.push_back(load);
-    return facts(array).bytes ? python_int(cast(load.result, DType::I64)) : numpy(load.result, facts(array).dtype);
+    return of.bytes ? python_int(cast(load.result, DType::I64)) : numpy(load.result, of.dtype);
   }
   Known row = array;
   row.kind = Known::Kind::Row;
@@ -64,19 +69,12 @@ Known RegionBuilder::element(const Known& array, const std::vector<Known>& indic
 
 void RegionBuilder::subscript() {
   const Known index = resolve(pop());
-  Known container = resolve(pop());
-  if (container.kind == Known::Kind::Object && PyTuple_CheckExact(container.object.get())) {
-    Known items;
-    items.kind = Known::Kind::Tuple;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(container.object.get()); ++i)
-      items.items.push_back(literal(PyTuple_GET_ITEM(container.object.get(), i)));
-    container = std::move(items);
-  }
-  if (container.kind == Known::Kind::Tuple) {
+  const Known container = resolve(pop());
+  if (const auto items = tuple_items(container)) {
     const auto number = known_int(index);
-    const std::int64_t count = std::int64_t(container.items.size());
+    const std::int64_t count = std::int64_t(items->size());
     if (!number || *number >= count || *number < -count) throw Unknown{"an index of a tuple that is not known"};
-    return push(container.items[std::size_t(*number < 0 ? *number + count : *number)]);
+    return push((*items)[std::size_t(*number < 0 ? *number + count : *number)]);
   }
   if (container.kind != Known::Kind::Array && container.kind != Known::Kind::Row)
     throw Unknown{"an element of what is no array"};
@@ -90,10 +88,11 @@ void RegionBuilder::store_subscript() {
   const Known value = pop_number();
   if (container.kind != Known::Kind::Array && container.kind != Known::Kind::Row)
     throw Unknown{"an assignment to an element of what is no array"};
-  const auto [at, used] = offset(container, indices_of(index));
+  const std::vector<Known> indices = indices_of(index);
+  const ValueId at = offset(container, indices);
   if (context_->caller != nullptr) throw Unknown{"a function that writes into an array"};
   if (facts(container).bytes) throw Unknown{"an assignment to bytes"};
-  if (used != rank(container)) throw Unknown{"an assignment to a part of an array"};
+  if (int(indices.size()) != rank(container)) throw Unknown{"an assignment to a part of an array"};
   region::Instruction store{};
   store.code = Code::Store;
   store.memory = facts(container).memory;
@@ -102,25 +101,31 @@ void RegionBuilder::store_subscript() {
   block().body.push_back(store);
 }
 
+std::optional<std::vector<Known>> RegionBuilder::tuple_items(const Known& tuple) {
+  constexpr std::size_t kLong = 16;
+  const bool literals = tuple.kind == Known::Kind::Object && PyTuple_CheckExact(tuple.object.get());
+  if (!literals && tuple.kind != Known::Kind::Tuple) return std::nullopt;
+  const std::size_t count = literals ? std::size_t(PyTuple_GET_SIZE(tuple.object.get())) : tuple.items.size();
+  if (count > kLong) throw Unknown{"a long tuple"};
+  if (!literals) return tuple.items;
+  std::vector<Known> items;
+  for (std::size_t i = 0; i < count; ++i) items.push_back(literal(PyTuple_GET_ITEM(tuple.object.get(), Py_ssize_t(i))));
+  return items;
+}
+
 Known RegionBuilder::iterator(const Known& iterable) {
   if (iterable.is_iterator()) return iterable;  // of which there is no other: variables hold none
   Known made;
+  if (auto items = tuple_items(iterable)) {
+    made.kind = Known::Kind::TupleIterator;
+    made.step = 0;
+    made.items = std::move(*items);
+    return made;
+  }
   switch (iterable.kind) {
     case Known::Kind::Range:
       made = iterable;
       made.kind = Known::Kind::RangeIterator;
-      return made;
-    case Known::Kind::Object:
-      if (!PyTuple_CheckExact(iterable.object.get())) throw Unknown{"a loop over what is neither a range nor an array"};
-      made.kind = Known::Kind::TupleIterator;
-      made.step = 0;
-      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(iterable.object.get()); ++i)
-        made.items.push_back(literal(PyTuple_GET_ITEM(iterable.object.get(), i)));
-      return made;
-    case Known::Kind::Tuple:
-      made = iterable;
-      made.kind = Known::Kind::TupleIterator;
-      made.step = 0;
       return made;
     case Known::Kind::Array: case Known::Kind::Row:
       made.kind = Known::Kind::Items;
@@ -218,24 +223,11 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
     if (known.kind != Known::Kind::Tuple) return known;
     if (known.place == -2) {
       // In range: the iterator has looked.
-      Known element = known.items[0];
-      const ArrayFacts& of = facts(element);
-      const ValueId stride = of.strides[element.items.size()];
-      ValueId start = stride.valid() ? op(Op::mul, {known.items[1].value, stride}) : known.items[1].value;
-      if (element.kind == Known::Kind::Row) start = op(Op::add, {element.value, start});
-      if (rank(element) == 1) {
-        region::Instruction load{};
-        load.code = Code::Load;
-        load.memory = of.memory;
-        load.operands = {start};
-        load.result = region_.new_value(of.dtype);
-        block().body.push_back(load);
-        return of.bytes ? python_int(cast(load.result, DType::I64)) : numpy(load.result, of.dtype);
-      }
-      element.kind = Known::Kind::Row;
-      element.value = start;
-      element.items.push_back(known.items[1]);
-      return element;
+      const Known& array = known.items[0];
+      const ValueId stride = facts(array).strides[array.items.size()], index = known.items[1].value;
+      ValueId start = stride.valid() ? op(Op::mul, {index, stride}) : index;
+      if (array.kind == Known::Kind::Row) start = op(Op::add, {array.value, start});
+      return part_at(array, start, {known.items[1]});
     }
     Known made = known;
     for (Known& part : made.items) part = self(self, part);

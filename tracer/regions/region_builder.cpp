@@ -19,8 +19,7 @@ constexpr std::int64_t kFar = std::int64_t(1) << 62;  // ranges that end beyond 
 
 /// The types, as text: states with the same text have their numbers in the same places.
 void describe_types(const Known& known, std::string& out) {
-  static constexpr char kLetters[] = "E0OncAWRIJUMZT";
-  out += kLetters[int(known.kind)];
+  out += char('A' + int(known.kind));
   switch (known.kind) {
     case Known::Kind::Number: out += char('0' + int(known.boxing)); out += char('a' + int(known.dtype)); break;
     case Known::Kind::Object: out += std::to_string(std::uintptr_t(known.object.get())); break;
@@ -875,16 +874,12 @@ void RegionBuilder::let_go(int slot) {
 bool RegionBuilder::contains(const FjInstr& instr) {
   const Known sequence = pop();
   const Known value = pop_number();
-  std::vector<Known> items = sequence.items;
-  if (sequence.kind == Known::Kind::Object && PyTuple_CheckExact(sequence.object.get()))
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sequence.object.get()); ++i)
-      items.push_back(literal(PyTuple_GET_ITEM(sequence.object.get(), i)));
-  else if (sequence.kind != Known::Kind::Tuple)
-    throw Unknown{"`in` of what is no tuple"};
+  const std::optional<std::vector<Known>> items = tuple_items(sequence);
+  if (!items) throw Unknown{"`in` of what is no tuple"};
   // What is in a tuple as the same object is found, equal to itself or not.
   if (is_float(value.dtype)) leave_if(op(Op::is_nan, {value.value}));
   ValueId found = constant(DType::Bool, false);
-  for (const Known& item : items) {
+  for (const Known& item : *items) {
     if (!item.is_number()) throw Unknown{"`in` of a tuple of what are no numbers"};
     found = op(Op::bit_or, {found, truth(compare(Py_EQ, item, value))});
   }

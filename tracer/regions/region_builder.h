@@ -86,6 +86,8 @@ class RegionBuilder {
   /// A number as a complex one.
   Known as_complex(const Known& value);
   Known literal(PyObject* object);
+  /// What a tuple holds; nothing: it is none. A long one is CPython's: each of its items would be code.
+  std::optional<std::vector<Known>> tuple_items(const Known& tuple);
   std::optional<std::int64_t> known_int(const Known& value) const;
   /// Python's own numbers as i64 and f64.
   ValueId as_int(const Known& value);
@@ -159,7 +161,8 @@ class RegionBuilder {
   int reach(ReachedPlace::How how, int from, int index, PyObject* object);
   void guard_same(int place);
   ArrayFacts& facts(const Known& array);
-  std::pair<ValueId, int> offset(const Known& array, const std::vector<Known>& indices);
+  ValueId offset(const Known& array, const std::vector<Known>& indices);
+  Known part_at(const Known& array, ValueId at, const std::vector<Known>& indices);
 
   void run(Pending pending);
   /// False: the block has ended.
