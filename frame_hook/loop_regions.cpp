@@ -257,14 +257,17 @@ CompiledLoop::CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code
 
 int CompiledLoop::traverse(visitproc visit, void* arg) const {
   for (const RegionGuard& guard : loop_.guards)
-    for (const Ref<>& object : {std::cref(guard.names), std::cref(guard.object), std::cref(guard.value)}) Py_VISIT(object.get());
+    for (const Ref<>& object : {std::cref(guard.names), std::cref(guard.object), std::cref(guard.value)})
+      Py_VISIT(object.get());
   for (const RegionExit& exit : loop_.exits)
     for (const Holding& holding : exit.places)
       if (const int stop = traverse_holding(holding, visit, arg)) return stop;
   return 0;
 }
 
-bool CompiledLoop::possible() { return (numpy_trapped_conditions() & (kFloatUnderflow | (kFloatUnderflow << 16))) == 0; }
+bool CompiledLoop::possible() {
+  return (numpy_trapped_conditions() & (kFloatUnderflow | (kFloatUnderflow << 16))) == 0;
+}
 
 CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues& values, FrameUpdate& update,
                                         int& instruction) {

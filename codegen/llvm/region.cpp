@@ -43,7 +43,8 @@ class RegionEmitter {
         const unsigned bits = given->getType()->getIntegerBitWidth();
         llvm::MDBuilder ranges(module_.getContext());
         llvm::cast<llvm::LoadInst>(given)->setMetadata(
-            llvm::LLVMContext::MD_range, ranges.createRange(llvm::APInt(bits, 0), llvm::APInt::getSignedMaxValue(bits)));
+            llvm::LLVMContext::MD_range,
+            ranges.createRange(llvm::APInt(bits, 0), llvm::APInt::getSignedMaxValue(bits)));
       }
       values_[input.index] = given;
     }
@@ -159,13 +160,15 @@ class RegionEmitter {
         leave_if(b.CreateExtractValue(both, 1), instruction.leave);
         return b.CreateExtractValue(both, 0);
       }
-      case region::Code::AddNoWrap: return b.CreateNSWAdd(value(instruction.operands[0]), value(instruction.operands[1]));
+      case region::Code::AddNoWrap:
+        return b.CreateNSWAdd(value(instruction.operands[0]), value(instruction.operands[1]));
       case region::Code::Call: {
         std::vector<Value*> arguments;
         for (ValueId operand : instruction.operands) arguments.push_back(value(operand));
         const std::vector<llvm::Type*> types(arguments.size(), b.getDoubleTy());
         const std::string name(region::functions()[std::size_t(instruction.function)].name);
-        auto callee = module_.getOrInsertFunction("fj_libm_" + name, llvm::FunctionType::get(b.getDoubleTy(), types, false));
+        auto callee =
+            module_.getOrInsertFunction("fj_libm_" + name, llvm::FunctionType::get(b.getDoubleTy(), types, false));
         auto* function = llvm::cast<llvm::Function>(callee.getCallee());
         function->setDoesNotAccessMemory();
         function->setDoesNotThrow();

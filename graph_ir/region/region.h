@@ -48,11 +48,11 @@ enum class Code : std::uint8_t {
   CheckedAdd,  // %x = checked_add %a, %b : i64 else k(...)    leaves where the integer type does not hold the result
   CheckedSub,
   CheckedMul,
-  AddNoWrap,   // %x = add_no_wrap %a, %b : i64   whoever made the region knows that the type holds the result
-  Call,        // %x = call pow(%a, %b) : f64     a function of functions.def: what the C library computes, bit for bit
-  Load,        // %x = load m[%index] : f64        the index counts elements from where the memory begins
-  Store,       // store m[%index], %value
-  LeaveIf,     // leave_if %condition else k(...)
+  AddNoWrap,  // %x = add_no_wrap %a, %b : i64   whoever made the region knows that the type holds the result
+  Call,       // %x = call pow(%a, %b) : f64     a function of functions.def: what the C library computes, bit for bit
+  Load,       // %x = load m[%index] : f64        the index counts elements from where the memory begins
+  Store,      // store m[%index], %value
+  LeaveIf,    // leave_if %condition else k(...)
   LeaveIfReported,  // leave_if_reported %result of %a, %b else k(...)    where NumPy would warn: the result is NaN and no operand
                     // is, or it is infinite and all operands are finite
   LeaveIfAsked,  // leave_if_asked else k(...)    where the caller asks for it: a signal has come
@@ -68,7 +68,8 @@ struct Instruction {
   Code code;
   Op op = Op::constant;            // Pointwise
   int function = -1;               // Call: into functions()
-  std::vector<ValueId> operands;   // Load: index; Store: index, value; LeaveIf: condition; LeaveIfReported: the result first
+  std::vector<ValueId>
+      operands;  // Load: index; Store: index, value; LeaveIf: condition; LeaveIfReported: the result first
   ValueId result;                  // none: of Store and those that only leave
   Scalar constant = false;         // Constant
   int memory = -1;                 // Load, Store

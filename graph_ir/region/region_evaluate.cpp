@@ -87,7 +87,8 @@ class Evaluator {
       }
       case Code::AddNoWrap: {
         std::int64_t sum = 0;
-        FJ_CHECK(!__builtin_add_overflow(integer(instruction.operands[0]), integer(instruction.operands[1]), &sum), "a sum that wraps");
+        FJ_CHECK(!__builtin_add_overflow(integer(instruction.operands[0]), integer(instruction.operands[1]), &sum),
+                 "a sum that wraps");
         set(instruction.result, sum);
         return false;
       }

@@ -26,7 +26,8 @@ class Printer {
     }
     std::string out = "region @" + region_.name + "(" + typed(region_.inputs) + ")";
     for (std::size_t i = 0; i < region_.memories.size(); ++i)
-      out += (i ? ", " : " memory ") + region_.memories[i].name + ": " + std::string(fj::name(region_.memories[i].dtype));
+      out +=
+          (i ? ", " : " memory ") + region_.memories[i].name + ": " + std::string(fj::name(region_.memories[i].dtype));
     out += " {\n";
     for (std::size_t i = 0; i < region_.blocks.size(); ++i) {
       const Block& block = region_.blocks[i];
@@ -80,7 +81,8 @@ class Printer {
       case Code::Pointwise: out += std::string(fj::name(instruction.op)) + " " + list(instruction.operands); break;
       case Code::AddNoWrap: out += "add_no_wrap " + list(instruction.operands); break;
       case Code::Call:
-        out += "call " + std::string(functions()[std::size_t(instruction.function)].name) + "(" + list(instruction.operands) + ")";
+        out += "call " + std::string(functions()[std::size_t(instruction.function)].name) + "(" +
+               list(instruction.operands) + ")";
         break;
       case Code::Load: out += "load " + memory + "[" + name(instruction.operands[0]) + "]"; break;
       default: out += std::string(checked_name(instruction.code)) + " " + list(instruction.operands); break;
@@ -92,7 +94,8 @@ class Printer {
   std::string text(const Terminator& end) const {
     switch (end.kind) {
       case Terminator::Kind::Jump: return "jump " + text(end.yes);
-      case Terminator::Kind::Branch: return "branch " + name(end.condition) + ", " + text(end.yes) + ", " + text(end.no);
+      case Terminator::Kind::Branch:
+        return "branch " + name(end.condition) + ", " + text(end.yes) + ", " + text(end.no);
       case Terminator::Kind::Exit: return "exit " + text(end.leave);
     }
     return {};

@@ -131,17 +131,20 @@ class Verifier {
       }
       case Code::Pointwise: {
         const OpRow& known = row(instruction.op);
-        expect(known.lowering == Lowering::Pointwise && !known.variadic, quoted_op(instruction.op) + " is not pointwise");
+        expect(known.lowering == Lowering::Pointwise && !known.variadic,
+               quoted_op(instruction.op) + " is not pointwise");
         expect(count == known.operands.size(), quoted_op(instruction.op) + " has other operands");
         if (!faults_.empty()) return;
         const std::size_t first = instruction.op == Op::where ? 1 : 0;
         if (first) expect(type(0) == DType::Bool, "a choice by what is no bool");
         for (std::size_t i = first; i < count; ++i)
-          expect(type(i) == type(first), quoted_op(instruction.op) + " of " + quoted(type(first)) + " and " + quoted(type(i)));
+          expect(type(i) == type(first),
+                 quoted_op(instruction.op) + " of " + quoted(type(first)) + " and " + quoted(type(i)));
         expect(accepts(instruction.op, type(first)), quoted_op(instruction.op) + " of " + quoted(type(first)));
         const DType result = region_.type(instruction.result);
         if (known.type_rule == "Bool") expect(result == DType::Bool, "a comparison that is no bool");
-        else if (instruction.op != Op::cast) expect(result == type(first), quoted_op(instruction.op) + " of another dtype");
+        else if (instruction.op != Op::cast)
+          expect(result == type(first), quoted_op(instruction.op) + " of another dtype");
         expect(!is_complex(type(first)) && !is_complex(result), "a complex number");
         break;
       }
@@ -156,7 +159,8 @@ class Verifier {
         break;
       case Code::Call: {
         const bool known = instruction.function >= 0 && std::size_t(instruction.function) < functions().size();
-        expect(known && count == std::size_t(functions()[std::size_t(instruction.function)].operands), "a call of no function");
+        expect(known && count == std::size_t(functions()[std::size_t(instruction.function)].operands),
+               "a call of no function");
         for (std::size_t i = 0; i < count; ++i) expect(type(i) == DType::F64, "a call with what is no f64");
         expect(region_.type(instruction.result) == DType::F64, "a call whose result is no f64");
         break;

@@ -73,7 +73,8 @@ void expect_same(const Region& region, const std::vector<Scalar>& inputs, const 
     const std::vector<DType> types = types_of_exit(region, left.exit);
     for (std::size_t i = 0; i < types.size(); ++i)
       EXPECT_TRUE(same(scalar_of(types[i], out[i]), left.values[i])) << i << "\n" << region::print(region);
-    for (std::size_t i = 0; i < actual.size(); ++i) EXPECT_TRUE(same(actual[i], expected[i])) << i << "\n" << region::print(region);
+    for (std::size_t i = 0; i < actual.size(); ++i)
+      EXPECT_TRUE(same(actual[i], expected[i])) << i << "\n" << region::print(region);
   }
 }
 
@@ -150,9 +151,11 @@ TEST(RegionCode, NarrowIntegersFunctionsAndWhatIsReported) {
   const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
   for (const auto& [a, b] : {std::pair(3, 4), std::pair(100, 28), std::pair(-100, -29)})
     for (const auto& [c, d] : {std::pair(5ull, 7ull), std::pair(1ull << 40, 1ull << 40), std::pair(0ull, 1ull)})
-      for (const auto& [x, y] : {std::pair(1.5, 2.5), std::pair(1.0, 0.0), std::pair(0.0, 0.0), std::pair(infinity, 2.0),
-                                 std::pair(infinity, infinity), std::pair(nan, 1.0), std::pair(1e300, 1e-300)})
-        expect_same(region, {std::int64_t(a), std::int64_t(b), std::uint64_t(c), std::uint64_t(d), x, y, std::int64_t(5)}, {});
+      for (const auto& [x, y] :
+           {std::pair(1.5, 2.5), std::pair(1.0, 0.0), std::pair(0.0, 0.0), std::pair(infinity, 2.0),
+            std::pair(infinity, infinity), std::pair(nan, 1.0), std::pair(1e300, 1e-300)})
+        expect_same(region,
+                    {std::int64_t(a), std::int64_t(b), std::uint64_t(c), std::uint64_t(d), x, y, std::int64_t(5)}, {});
 }
 
 TEST(RegionCode, LeavesAsAsked) {
@@ -202,7 +205,9 @@ class RandomRegion {
     if (!found.empty() && pick(8)) return found[std::size_t(pick(int(found.size())))];
     region::Instruction constant{};
     constant.code = region::Code::Constant;
-    constant.constant = scalar_array(dtype, std::int64_t(pick(7) - (is_unsigned_integer(dtype) || dtype == DType::Bool ? 0 : 3))).scalar(0);
+    constant.constant =
+        scalar_array(dtype, std::int64_t(pick(7) - (is_unsigned_integer(dtype) || dtype == DType::Bool ? 0 : 3)))
+            .scalar(0);
     return add(std::move(constant), dtype);
   }
 
@@ -364,7 +369,8 @@ TEST(RegionCode, RandomRegions) {
     const std::vector<DenseArray> memories{array<double>(DType::F64, {0.5, -2, nan, 1e300}),
                                            array<std::int32_t>(DType::I32, {3, -1, INT32_MIN, 7}),
                                            array<std::uint8_t>(DType::U8, {0, 1, 128, 255})};
-    expect_same(region, {std::int64_t(seed) - 3, 0.25, -1.5, std::int64_t(-9), bool(seed % 2), std::uint64_t(200)}, memories);
+    expect_same(region, {std::int64_t(seed) - 3, 0.25, -1.5, std::int64_t(-9), bool(seed % 2), std::uint64_t(200)},
+                memories);
     expect_same(region, {INT64_MAX, -0.0, 3e38, std::int64_t(INT32_MAX), true, std::uint64_t(0)}, memories);
     if (HasFatalFailure() || HasNonfatalFailure()) return;
   }

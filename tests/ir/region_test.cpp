@@ -83,15 +83,17 @@ TEST(Region, VerifierFindsWhatIsWrong) {
   EXPECT_EQ(first_fault("region @f(%a: i64) {\n^0:\n  exit 0(%b)\n}"), "^0: the use of a value that is not defined");
   EXPECT_EQ(first_fault("region @f(%a: i64) {\n^0:\n  %b = add %c, %a : i64\n  %c = neg %a : i64\n  exit 0(%b)\n}"),
             "^0: the use of a value where its definition may not have been passed");
-  EXPECT_EQ(first_fault("region @f(%a: bool) {\n^0:\n  branch %a, ^1, ^2\n^1:\n  %b = constant 1 : i64\n  jump ^2\n^2:\n  "
-                        "exit 0(%b)\n}"),
-            "^2: the use of a value where its definition may not have been passed");
+  EXPECT_EQ(
+      first_fault("region @f(%a: bool) {\n^0:\n  branch %a, ^1, ^2\n^1:\n  %b = constant 1 : i64\n  jump ^2\n^2:\n  "
+                  "exit 0(%b)\n}"),
+      "^2: the use of a value where its definition may not have been passed");
   EXPECT_EQ(first_fault("region @f(%a: i64) {\n^0:\n  jump ^1(%a)\n^1:\n  exit 0()\n}"),
             "^0: arguments that are not what ^1 takes");
   EXPECT_EQ(first_fault("region @f(%a: i64) {\n^0:\n  jump ^3\n}"), "^0: a target that is no block");
   EXPECT_EQ(first_fault("region @f(%a: i64, %b: f64) {\n^0:\n  %c = add %a, %b : i64\n  exit 0(%c)\n}"),
             "^0: `add` of i64 and f64");
-  EXPECT_EQ(first_fault("region @f(%a: f64) {\n^0:\n  %c = bit_and %a, %a : f64\n  exit 0(%c)\n}"), "^0: `bit_and` of f64");
+  EXPECT_EQ(first_fault("region @f(%a: f64) {\n^0:\n  %c = bit_and %a, %a : f64\n  exit 0(%c)\n}"),
+            "^0: `bit_and` of f64");
   EXPECT_EQ(first_fault("region @f(%a: f64) {\n^0:\n  %c = reduce_sum %a : f64\n  exit 0(%c)\n}"),
             "^0: `reduce_sum` is not pointwise");
   EXPECT_EQ(first_fault("region @f(%a: i64) memory m: f32 {\n^0:\n  store m[%a], %a\n  exit 0()\n}"),

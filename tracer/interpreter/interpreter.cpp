@@ -134,7 +134,8 @@ void TraceRun::look_at_loop(const Frame& frame) {
   }
   for (auto& [loop, passes] : *loops_)
     if (loop.header == frame.pc && ++passes == kUnrolled + 1 && will_be_region(*this, frame, loop))
-      break_graph(BreakReason::LoopTooLong, "its passes work on elements of arrays: they run as machine code of their own");
+      break_graph(BreakReason::LoopTooLong,
+                  "its passes work on elements of arrays: they run as machine code of their own");
 }
 
 namespace {

@@ -78,7 +78,8 @@ Result enumerate(const Call& call) {
   Known made;
   made.kind = Known::Kind::Enumerate;
   made.items.push_back(call.b.iterator(call.arguments[0]));
-  if (call.count() == 2 && (!call.arguments[1].is_number() || call.arguments[1].boxing != Boxing::Int)) return std::nullopt;
+  if (call.count() == 2 && (!call.arguments[1].is_number() || call.arguments[1].boxing != Boxing::Int))
+    return std::nullopt;
   made.items.push_back(call.count() == 2 ? RegionBuilder::python_int(call.b.as_int(call.arguments[1]))
                                          : RegionBuilder::python_int(call.b.integer(0)));
   return made;
@@ -125,7 +126,8 @@ Result extreme(const Call& call) {
 Result range(const Call& call) {
   if (call.count() < 1 || call.count() > 3) return std::nullopt;
   for (const Known& argument : call.arguments)
-    if (!argument.is_number() || is_float(argument.dtype) || argument.dtype == DType::Bool || argument.dtype == DType::U64)
+    if (!argument.is_number() || is_float(argument.dtype) || argument.dtype == DType::Bool ||
+        argument.dtype == DType::U64)
       return std::nullopt;
   Known made;
   made.kind = Known::Kind::Range;
@@ -145,7 +147,8 @@ Result range(const Call& call) {
   // What is added to does not wrap.
   const ValueId far = call.b.integer(std::int64_t(1) << 61), back = call.b.integer(-(std::int64_t(1) << 61));
   for (const Known& item : made.items)
-    call.b.leave_if(call.b.op(Op::bit_or, {call.b.op(Op::gt, {item.value, far}), call.b.op(Op::lt, {item.value, back})}));
+    call.b.leave_if(
+        call.b.op(Op::bit_or, {call.b.op(Op::gt, {item.value, far}), call.b.op(Op::lt, {item.value, back})}));
   return made;
 }
 
@@ -213,7 +216,8 @@ Result logarithm(const Call& call) {
 Result math_power(const Call& call) {
   if (!call.numbers(2)) return std::nullopt;
   return RegionBuilder::python_float(
-      call.b.binary(NB_POWER, RegionBuilder::python_float(call.real(0)), RegionBuilder::python_float(call.real(1))).value);
+      call.b.binary(NB_POWER, RegionBuilder::python_float(call.real(0)), RegionBuilder::python_float(call.real(1)))
+          .value);
 }
 
 Result root(const Call& call) {

@@ -54,17 +54,17 @@ struct RegionInput {
 /// What a slot or stack entry holds where the region is left.
 struct Holding {
   enum class Kind : std::uint8_t {
-    Kept,        // the object that is at `place`
-    Empty,       // unbound, or the NULL of a call
-    Object,      // `object`
-    Number,      // made of value number `value` of the exit
-    Complex,     // of that and the next
-    Range,       // range(start, end, step), by two values, and a third where the step is 0; `iterates`: an iterator over it (nobody else holds the frame's own)
-    Items,       // an iterator over items[0], at the index `value`
-    Enumerate,   // over items[0], with the count `value`
-    Zip,         // over the items
-    Tuple,       // of the items
-    Row,         // the array items[0], indexed by the other items
+    Kept,     // the object that is at `place`
+    Empty,    // unbound, or the NULL of a call
+    Object,   // `object`
+    Number,   // made of value number `value` of the exit
+    Complex,  // of that and the next
+    Range,  // range(start, end, step), by two values, and a third where the step is 0; `iterates`: an iterator over it (nobody else holds the frame's own)
+    Items,  // an iterator over items[0], at the index `value`
+    Enumerate,  // over items[0], with the count `value`
+    Zip,        // over the items
+    Tuple,      // of the items
+    Row,        // the array items[0], indexed by the other items
   };
   Kind kind = Kind::Kept;
   int place = -1;       // Kept

@@ -42,8 +42,8 @@ struct Known {
   bool is_numpy() const { return is_number() && boxing == Boxing::Numpy; }
   /// It is moved on by who goes through it: two of what is known would go apart.
   bool is_iterator() const {
-    return kind == Kind::RangeIterator || kind == Kind::Items || kind == Kind::TupleIterator || kind == Kind::Enumerate ||
-           kind == Kind::Zip;
+    return kind == Kind::RangeIterator || kind == Kind::Items || kind == Kind::TupleIterator ||
+           kind == Kind::Enumerate || kind == Kind::Zip;
   }
 };
 
@@ -51,6 +51,9 @@ struct Known {
 struct Unknown {
   std::string what;
 };
+
+/// How many ways lead to each instruction.
+std::vector<int> count_entrances(const FjCode& code);
 
 class RegionBuilder {
  public:
@@ -160,6 +163,9 @@ class RegionBuilder {
   ValueId input(RegionInput::Kind kind, int place, DType dtype, int axis = 0, bool natural = false);
   int reach(ReachedPlace::How how, int from, int index, PyObject* object);
   void guard_same(int place);
+  /// The object that a name of a namespace has, which it has to have at each entrance; null: none.
+  PyObject* named(PyObject* names, PyObject* name);
+  Known memory(int place, RegionGuard guard, bool bytes);
   ArrayFacts& facts(const Known& array);
   ValueId offset(const Known& array, const std::vector<Known>& indices);
   Known part_at(const Known& array, ValueId at, const std::vector<Known>& indices);
@@ -214,7 +220,8 @@ class RegionBuilder {
   std::map<std::tuple<const Context*, int, std::string>, int> versions_;  // by instruction and places in tuples
   std::vector<Pending> pending_;
   State state_, before_;
-  bool rereads_ = false, reread_ = false;  // names that others may change are read; the region is left now and then for that
+  bool rereads_ = false,
+       reread_ = false;  // names that others may change are read; the region is left now and then for that
   int block_ = 0, at_ = 0;
   bool ended_ = false;
   int finished_passes_ = 0;

@@ -131,7 +131,8 @@ ValueId RegionBuilder::as_dtype(const Known& value, DType dtype) {
   if (value.boxing == Boxing::Int) {
     if (is_float(dtype)) {
       if (dtype != DType::F64)
-        leave_if(op(Op::bit_or, {op(Op::gt, {value.value, integer(kExact)}), op(Op::lt, {value.value, integer(-kExact)})}));
+        leave_if(
+            op(Op::bit_or, {op(Op::gt, {value.value, integer(kExact)}), op(Op::lt, {value.value, integer(-kExact)})}));
       return cast(value.value, dtype);
     }
     const ValueId made = cast(value.value, dtype);
@@ -231,7 +232,8 @@ ValueId float_power(RegionBuilder& b, ValueId x, ValueId y) {
 ValueId shift(RegionBuilder& b, bool left, ValueId x, ValueId y) {
   const DType dtype = b.type(x);
   const std::int64_t bits = std::int64_t(8 * size_in_bytes(dtype));
-  const ValueId far = is_signed_integer(dtype) ? b.constant(dtype, bits - 1) : b.constant(dtype, std::uint64_t(bits - 1));
+  const ValueId far =
+      is_signed_integer(dtype) ? b.constant(dtype, bits - 1) : b.constant(dtype, std::uint64_t(bits - 1));
   ValueId out = b.op(Op::gt, {y, far});
   if (is_signed_integer(dtype)) out = b.op(Op::bit_or, {out, b.op(Op::lt, {y, b.constant(dtype, std::int64_t(0))})});
   b.leave_if(out);
@@ -244,7 +246,8 @@ Known python_binary(RegionBuilder& b, int operation, const Known& x, const Known
     case NB_AND: case NB_OR: case NB_XOR: {
       if (floats) throw Unknown{"a bitwise operation of floats"};
       const Op op = operation == NB_AND ? Op::bit_and : operation == NB_OR ? Op::bit_or : Op::bit_xor;
-      if (x.boxing == Boxing::Bool && y.boxing == Boxing::Bool) return RegionBuilder::python_bool(b.op(op, {x.value, y.value}));
+      if (x.boxing == Boxing::Bool && y.boxing == Boxing::Bool)
+        return RegionBuilder::python_bool(b.op(op, {x.value, y.value}));
       return RegionBuilder::python_int(b.op(op, {b.as_int(x), b.as_int(y)}));
     }
     case NB_LSHIFT: case NB_RSHIFT: {
@@ -258,9 +261,11 @@ Known python_binary(RegionBuilder& b, int operation, const Known& x, const Known
       if (!floats) {
         const ValueId numerator = b.as_int(x), denominator = b.as_int(y);
         for (ValueId value : {numerator, denominator})
-          b.leave_if(b.op(Op::bit_or, {b.op(Op::gt, {value, b.integer(kExact)}), b.op(Op::lt, {value, b.integer(-kExact)})}));
+          b.leave_if(
+              b.op(Op::bit_or, {b.op(Op::gt, {value, b.integer(kExact)}), b.op(Op::lt, {value, b.integer(-kExact)})}));
         leave_if_zero(b, denominator);
-        return RegionBuilder::python_float(b.op(Op::div, {b.cast(numerator, DType::F64), b.cast(denominator, DType::F64)}));
+        return RegionBuilder::python_float(
+            b.op(Op::div, {b.cast(numerator, DType::F64), b.cast(denominator, DType::F64)}));
       }
       const ValueId divisor = b.as_float(y);
       leave_if_zero(b, divisor);

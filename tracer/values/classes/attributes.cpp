@@ -361,7 +361,8 @@ V object_attribute(TraceRun& t, const V& owner, ObjectValue& value, PyObject* na
     if (is_annotations(name)) {
       refuse_made_annotations(t, reinterpret_cast<PyTypeObject*>(object));
       // CPython makes the dict of a class that has none when it is asked for.
-      if (made_class_at(t, object)) break_graph(BreakReason::UnsupportedBytecode, "the annotations of a class that is made here");
+      if (made_class_at(t, object))
+        break_graph(BreakReason::UnsupportedBytecode, "the annotations of a class that is made here");
     }
     return type_attribute(t, owner, reinterpret_cast<PyTypeObject*>(object), name);
   }

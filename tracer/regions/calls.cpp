@@ -1,0 +1,110 @@
+// Calls: of functions that are known, and of Python functions, whose instructions are run as the loop's own.
+#include "tracer/regions/region_builder.h"
+
+#include "cpython/objects.h"
+
+namespace fj {
+
+bool RegionBuilder::call_instruction(const FjInstr& instr) {
+  if (instr.arg2 >= 0) throw Unknown{"a call with keywords"};
+  std::vector<Known> arguments;
+  for (int i = instr.arg; i > 0; --i) arguments.push_back(resolve(peek(i)));
+  state_.places.resize(state_.places.size() - std::size_t(instr.arg));
+  Known second = pop(), first = pop();
+  const bool callable_first = fj_call_layout_callable_first();
+  Known callable = callable_first ? first : second;
+  const Known self = callable_first ? second : first;
+  if (self.kind != Known::Kind::Empty) throw Unknown{"a call of a method"};
+  callable = resolve(callable);
+  if (callable.kind != Known::Kind::Object) throw Unknown{"a call of what is not known"};
+  if (PyFunction_Check(callable.object.get()))
+    return enter_function(reinterpret_cast<PyFunctionObject*>(callable.object.get()), arguments, at_);
+  auto made = call_known(callable.object.get(), arguments);
+  if (ended_) return false;
+  if (!made) throw Unknown{"a call of `" + text_of(callable.object.get()) + "`"};
+  push(std::move(*made));
+  return true;
+}
+
+RegionBuilder::Context* RegionBuilder::inlined(PyFunctionObject* function, int call) {
+  for (const auto& known : contexts_)
+    if (known->caller == context_ && known->call == call && known->globals == function->func_globals &&
+        known->object == reinterpret_cast<PyCodeObject*>(function->func_code))
+      return known.get();
+  FjCode* code = nullptr;
+  for (const auto& decoded : decoded_)
+    if (decoded->code == function->func_code) code = decoded.get();
+  if (code == nullptr) {
+    code = fj_decode(reinterpret_cast<PyCodeObject*>(function->func_code));
+    if (code == nullptr) {
+      PyErr_Clear();
+      throw Unknown{"a function that can't be decoded"};
+    }
+    decoded_.emplace_back(code, fj_free_code);
+  }
+  contexts_.emplace_back(new Context{code, reinterpret_cast<PyCodeObject*>(code->code), function->func_globals,
+                                     function->func_builtins, 0, code->count - 1, count_entrances(*code), context_,
+                                     call});
+  ++contexts_.back()->entrances[0];  // by the call
+  return contexts_.back().get();
+}
+
+/// `before_` is the state at the call; the places of the function come behind it.
+bool RegionBuilder::enter_function(PyFunctionObject* function, const std::vector<Known>& arguments, int call) {
+  constexpr int kDepth = 4;
+  int depth = 0;
+  for (const Context* context = context_; context != nullptr; context = context->caller) ++depth;
+  if (depth > kDepth) throw Unknown{"calls nested deeply"};
+  if (function->func_dict != nullptr && PyDict_GET_SIZE(function->func_dict) != 0)
+    throw Unknown{"a call of a function with attributes"};  // framejit.disable and its like
+  const auto* object = reinterpret_cast<PyCodeObject*>(function->func_code);
+  const int taken = object->co_argcount;
+  PyObject* const defaults = function->func_defaults;
+  const int given_by_default = defaults ? int(PyTuple_GET_SIZE(defaults)) : 0;
+  if (object->co_flags & (CO_VARARGS | CO_VARKEYWORDS | CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR) ||
+      object->co_kwonlyargcount != 0 || int(arguments.size()) > taken ||
+      int(arguments.size()) + given_by_default < taken || !PyDict_CheckExact(function->func_globals) ||
+      !PyDict_CheckExact(function->func_builtins))
+    throw Unknown{"a call of `" + text_of(function->func_qualname) + "` with such arguments"};
+  RegionGuard guard{};
+  guard.kind = RegionGuard::Kind::Function;
+  guard.object = Ref<>::borrow(reinterpret_cast<PyObject*>(function));
+  guard.value = Ref<>::borrow(function->func_code);
+  guard.names = Ref<>::borrow(defaults);
+  made_.guards.push_back(std::move(guard));
+  Context* const context = inlined(function, call);
+  State inside = before_;
+  context->base = inside.places.size();
+  for (const Known& argument : arguments) {
+    if (argument.kind == Known::Kind::Empty || argument.is_iterator()) throw Unknown{"a call with an iterator"};
+    inside.places.push_back(argument);
+  }
+  for (int i = int(arguments.size()); i < taken; ++i)
+    inside.places.push_back(literal(PyTuple_GET_ITEM(defaults, i - taken + given_by_default)));
+  inside.places.resize(context->base + std::size_t(object->co_nlocalsplus));
+  inside.passes = state_.passes;
+  ++entrances(call + 1);  // the function may return at several places
+  region::Terminator terminator;
+  terminator.kind = region::Terminator::Kind::Jump;
+  terminator.yes.block = int(region_.blocks.size());
+  region_.blocks.emplace_back();
+  pending_.push_back({terminator.yes.block, 0, std::move(inside), context});
+  end(std::move(terminator));
+  return false;
+}
+
+bool RegionBuilder::return_from_function() {
+  Known result = resolve(pop());
+  const Context& context = *context_;
+  State state = state_;
+  state.places.resize(context.base);
+  // The call's operands: what is called, its NULL and the arguments.
+  state.places.resize(state.places.size() - std::size_t(context.caller->code->instrs[context.call].arg) - 2);
+  state.places.push_back(std::move(result));
+  const int after = context.call + 1;
+  context_ = context.caller;
+  jump(after, std::move(state));
+  return false;
+}
+
+}  // namespace fj

@@ -1,0 +1,273 @@
+// What the frame holds where a region is entered: numbers, arrays, iterators, and what has to be asked of them.
+#include "tracer/regions/region_builder.h"
+
+#include "arrays/arrays.h"
+
+namespace fj {
+
+namespace {
+
+constexpr std::int64_t kFar = std::int64_t(1) << 62;  // ranges that end beyond it are CPython's
+
+}  // namespace
+
+IteratorState read_iterator(PyObject* object) {
+  IteratorState state;
+  PyTypeObject* const bytes_type = once([] {
+    const Ref<> bytes = Ref<>::steal(PyBytes_FromStringAndSize("", 0));
+    const Ref<> iterator = bytes ? Ref<>::steal(PyObject_GetIter(bytes.get())) : Ref<>();
+    PyErr_Clear();
+    return iterator ? Py_TYPE(iterator.get()) : nullptr;
+  });
+  PyTypeObject* const range_type = once([] {
+    const Ref<> range = Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyRange_Type), "i", 0));
+    const Ref<> iterator = range ? Ref<>::steal(PyObject_GetIter(range.get())) : Ref<>();
+    PyErr_Clear();
+    return iterator ? Py_TYPE(iterator.get()) : nullptr;
+  });
+  const bool range = Py_TYPE(object) == range_type;
+  const bool items = Py_TYPE(object) == &PySeqIter_Type || Py_TYPE(object) == bytes_type;
+  const bool zip = Py_TYPE(object) == &PyZip_Type, enumerate = Py_TYPE(object) == &PyEnum_Type;
+  if (!range && !items && !zip && !enumerate) return state;
+  // zip(strict=True) has a third item, exhausted iterators have another first one.
+  const Ref<> reduced = Ref<>::steal(PyObject_CallMethod(object, "__reduce__", nullptr));
+  if (!reduced || !PyTuple_Check(reduced.get()) || PyTuple_GET_SIZE(reduced.get()) < 2) return PyErr_Clear(), state;
+  PyObject* const arguments = PyTuple_GET_ITEM(reduced.get(), 1);
+  PyObject* const extra = PyTuple_GET_SIZE(reduced.get()) > 2 ? PyTuple_GET_ITEM(reduced.get(), 2) : Py_None;
+  if (!PyTuple_Check(arguments)) return state;
+  const auto number = [](PyObject* value, std::int64_t& to) {
+    int overflow = 0;
+    to = PyLong_Check(value) ? PyLong_AsLongLongAndOverflow(value, &overflow) : 0;
+    return PyLong_Check(value) && !overflow;
+  };
+  if (zip || enumerate) {
+    if (zip && extra != Py_None) return state;
+    const Py_ssize_t count = enumerate ? 1 : PyTuple_GET_SIZE(arguments);
+    if (enumerate && (PyTuple_GET_SIZE(arguments) != 2 || !number(PyTuple_GET_ITEM(arguments, 1), state.position)))
+      return state;
+    for (Py_ssize_t i = 0; i < count; ++i) state.over.push_back(Ref<>::borrow(PyTuple_GET_ITEM(arguments, i)));
+    state.kind = zip ? IteratorState::Kind::Zip : IteratorState::Kind::Enumerate;
+    return state;
+  }
+  if (PyTuple_GET_SIZE(arguments) != 1) return state;
+  PyObject* const of = PyTuple_GET_ITEM(arguments, 0);
+  if (range) {
+    std::int64_t start = 0, index = 0;
+    const Py_ssize_t length = PyRange_Check(of) ? PyObject_Length(of) : -1;
+    const Ref<> start_object = Ref<>::steal(PyObject_GetAttrString(of, "start"));
+    const Ref<> step = Ref<>::steal(PyObject_GetAttrString(of, "step"));
+    if (length < 0 || !start_object || !step || !number(start_object.get(), start) || !number(step.get(), state.step) ||
+        (extra != Py_None && !number(extra, index)))
+      return PyErr_Clear(), state;
+    const __int128 position = __int128(start) + __int128(index) * state.step;
+    const __int128 end = __int128(start) + __int128(length) * state.step;
+    // A step more holds 64 bits still.
+    if (position > kFar || position < -kFar || end > kFar || end < -kFar) return state;
+    if (state.step > kFar / 2 || state.step < -kFar / 2) return state;
+    state.position = std::int64_t(position);
+    state.end = std::int64_t(end);
+    state.kind = IteratorState::Kind::Range;
+    return state;
+  }
+  if (extra == Py_None || !number(extra, state.position)) return state;
+  state.over.push_back(Ref<>::borrow(of));
+  state.kind = IteratorState::Kind::Items;
+  return state;
+}
+
+ValueId RegionBuilder::input(RegionInput::Kind kind, int place, DType dtype, int axis, bool natural) {
+  const ValueId value = region_.new_value(dtype);
+  region_.inputs.push_back(value);
+  if (kind == RegionInput::Kind::Size || (kind == RegionInput::Kind::Position && natural))
+    region_.natural.push_back(value);
+  made_.inputs.push_back({kind, place, axis});
+  return value;
+}
+
+int RegionBuilder::reach(ReachedPlace::How how, int from, int index, PyObject* object) {
+  made_.reached.push_back({how, from, index});
+  held_.push_back(Ref<>::borrow(object));
+  objects_.push_back(object);
+  return int(objects_.size()) - 1;
+}
+
+Known RegionBuilder::resolve(const Known& known) {
+  if (known.kind != Known::Kind::Entry) return known;
+  const auto found = resolved_.find(known.place);
+  if (found != resolved_.end()) return found->second;
+  Known made = resolve_object(known.place);
+  if (made.kind == Known::Kind::Entry) {
+    RegionGuard guard{};
+    guard.kind = RegionGuard::Kind::Bound;
+    guard.place = known.place;
+    made_.guards.push_back(guard);
+  }
+  resolved_.emplace(known.place, made);
+  return made;
+}
+
+Known RegionBuilder::resolve_iterator(int place, const IteratorState& state) {
+  Known made;
+  RegionGuard guard{};
+  guard.place = place;
+  guard.natural = state.position >= 0;
+  const auto position = [&] {
+    return python_int(input(RegionInput::Kind::Position, place, DType::I64, 0, guard.natural));
+  };
+  const auto child = [&](std::size_t i) {
+    Known entry;
+    entry.kind = Known::Kind::Entry;
+    entry.place = reach(ReachedPlace::How::Iterated, place, int(i), state.over[i].get());
+    return resolve(entry);
+  };
+  switch (state.kind) {
+    case IteratorState::Kind::Range:
+      made.kind = Known::Kind::RangeIterator;
+      guard.kind = RegionGuard::Kind::Range;
+      guard.step = made.step = state.step;
+      made_.guards.push_back(guard);
+      made.items.push_back(position());
+      made.items.push_back(python_int(input(RegionInput::Kind::End, place, DType::I64)));
+      return made;
+    case IteratorState::Kind::Items:
+      made.kind = Known::Kind::Items;
+      guard.kind = RegionGuard::Kind::Items;
+      made_.guards.push_back(guard);
+      made.items.push_back(child(0));
+      if (made.items[0].kind != Known::Kind::Array) throw Unknown{"an iterator over what is no array"};
+      made.items.push_back(position());
+      return made;
+    case IteratorState::Kind::Enumerate:
+      made.kind = Known::Kind::Enumerate;
+      guard.kind = RegionGuard::Kind::Enumerate;
+      made_.guards.push_back(guard);
+      made.items.push_back(child(0));
+      made.items.push_back(position());
+      break;
+    default:
+      made.kind = Known::Kind::Zip;
+      guard.kind = RegionGuard::Kind::Zip;
+      guard.rank = int(state.over.size());
+      made_.guards.push_back(guard);
+      for (std::size_t i = 0; i < state.over.size(); ++i) made.items.push_back(child(i));
+      break;
+  }
+  for (const Known& item : made.items)
+    if (!item.is_number() && item.kind != Known::Kind::RangeIterator && item.kind != Known::Kind::Items &&
+        item.kind != Known::Kind::Zip && item.kind != Known::Kind::Enumerate)
+      throw Unknown{"an iterator over what is neither a range nor an array"};
+  return made;
+}
+
+/// An array, or bytes, whose memory the region works on.
+Known RegionBuilder::memory(int place, RegionGuard guard, bool bytes) {
+  ArrayFacts facts;
+  facts.dtype = guard.dtype;
+  facts.bytes = bytes;
+  for (int axis = 0; axis < guard.rank; ++axis) {
+    facts.sizes.push_back(input(RegionInput::Kind::Size, place, DType::I64, axis));
+    const bool dense = guard.dense && axis + 1 == guard.rank;
+    facts.strides.push_back(dense ? ValueId() : input(RegionInput::Kind::Stride, place, DType::I64, axis));
+  }
+  facts.memory = int(region_.memories.size());
+  region_.memories.push_back({"m" + std::to_string(facts.memory), guard.dtype});
+  made_.memories.push_back(place);
+  facts.guard = made_.guards.size();
+  made_.guards.push_back(std::move(guard));
+  arrays_.emplace(place, std::move(facts));
+  Known made;
+  made.kind = Known::Kind::Array;
+  made.place = place;
+  return made;
+}
+
+PyObject* RegionBuilder::named(PyObject* names, PyObject* name) {
+  PyObject* const value = PyDict_GetItemWithError(names, name);
+  if (value == nullptr) PyErr_Clear();
+  RegionGuard guard{};
+  guard.kind = RegionGuard::Kind::Name;
+  guard.names = Ref<>::borrow(names);
+  guard.object = Ref<>::borrow(name);
+  guard.value = Ref<>::borrow(value);
+  made_.guards.push_back(std::move(guard));
+  reread_ = reread_ || (value != nullptr && !PyCallable_Check(value));
+  return value;
+}
+
+Known RegionBuilder::resolve_object(int place) {
+  Known made;
+  made.kind = Known::Kind::Entry;
+  made.place = place;
+  PyObject* const object = object_at(place);
+  RegionGuard guard{};
+  guard.place = place;
+  if (object == nullptr) {
+    guard.kind = RegionGuard::Kind::Unbound;
+    made_.guards.push_back(guard);
+    made.kind = Known::Kind::Empty;
+    return made;
+  }
+  const auto is_number = [&](Boxing boxing, DType dtype) {
+    guard.kind = RegionGuard::Kind::Number;
+    guard.boxing = boxing;
+    guard.dtype = dtype;
+    made_.guards.push_back(guard);
+    return number(boxing, dtype, input(RegionInput::Kind::Number, place, dtype));
+  };
+  if (PyLong_CheckExact(object)) {
+    int overflow = 0;
+    (void)PyLong_AsLongLongAndOverflow(object, &overflow);
+    return overflow ? made : is_number(Boxing::Int, DType::I64);
+  }
+  if (PyFloat_CheckExact(object)) return is_number(Boxing::Float, DType::F64);
+  if (PyBool_Check(object)) return is_number(Boxing::Bool, DType::Bool);
+  if (PyComplex_CheckExact(object)) {
+    guard.kind = RegionGuard::Kind::Complex;
+    made_.guards.push_back(guard);
+    const ValueId real = input(RegionInput::Kind::Number, place, DType::F64);
+    return complex(real, input(RegionInput::Kind::Imaginary, place, DType::F64));
+  }
+  if (const auto dtype = numpy_scalar_dtype(object))
+    return is_complex(*dtype) || is_half(*dtype) ? made : is_number(Boxing::Numpy, *dtype);
+  if (PyBytes_CheckExact(object)) {
+    guard.kind = RegionGuard::Kind::Bytes;
+    guard.dtype = DType::U8;
+    guard.rank = 1;
+    guard.dense = true;
+    return memory(place, std::move(guard), true);
+  }
+  if (array_library(object) == Library::Numpy) {
+    const ArrayInfo info = describe(object);
+    ArrayView view;
+    if (!info.unsupported.empty() || is_complex(info.dtype) || is_half(info.dtype) || info.shape.empty() ||
+        !read_numpy(object, view) || !view.aligned)
+      return made;
+    guard.kind = RegionGuard::Kind::Array;
+    guard.dtype = info.dtype;
+    guard.rank = int(info.shape.size());
+    guard.dense = info.strides.back() == 1;
+    return memory(place, std::move(guard), false);
+  }
+  // A variable's iterator stays in the variable while a loop goes through it.
+  const int stack = contexts_.front()->object->co_nlocalsplus, reached = place - int(values_.slots.size());
+  const bool on_the_stack =
+      reached < 0 ? place >= stack : made_.reached[std::size_t(reached)].how == ReachedPlace::How::Iterated;
+  if (on_the_stack)
+    if (const IteratorState state = read_iterator(object); state.kind != IteratorState::Kind::None)
+      return resolve_iterator(place, state);
+  if (PyModule_CheckExact(object) || PyCFunction_CheckExact(object) || PyFunction_Check(object) || object == Py_None) {
+    guard_same(place);
+    return RegionBuilder::object(object);
+  }
+  return made;
+}
+
+void RegionBuilder::guard_same(int place) {
+  RegionGuard guard{};
+  guard.kind = RegionGuard::Kind::Same;
+  guard.place = place;
+  guard.value = Ref<>::borrow(object_at(place));
+  made_.guards.push_back(std::move(guard));
+}
+
+}  // namespace fj

@@ -1,0 +1,305 @@
+// One instruction after the other: each changes the state, or is where the region is left.
+#include "tracer/regions/region_builder.h"
+
+#include "cpython/objects.h"
+#include "runtime/base/error.h"
+
+namespace fj {
+
+Known RegionBuilder::pop() {
+  FJ_CHECK(!state_.places.empty(), "a value on the stack");
+  Known top = std::move(state_.places.back());
+  state_.places.pop_back();
+  return top;
+}
+
+Known RegionBuilder::pop_number() {
+  Known top = resolve(pop());
+  if (!top.is_number()) throw Unknown{"an operation on what is no number"};
+  return top;
+}
+
+void RegionBuilder::run(Pending pending) {
+  block_ = pending.block;
+  context_ = pending.context;
+  state_ = std::move(pending.state);
+  ended_ = false;
+  for (int at = pending.instruction; !ended_; ++at) {
+    at_ = at;
+    before_ = state_;
+    bool on = true;
+    try {
+      if (!is_inside(at)) throw Unknown{""};
+      on = execute(context_->code->instrs[at], at);
+    } catch (const Unknown& unknown) {
+      if (!unknown.what.empty()) made_.unknown.emplace_back(context_->code->instrs[at].line, unknown.what);
+      region::Terminator terminator;
+      terminator.leave = leave_here();
+      end(std::move(terminator));
+      return;
+    }
+    if (!on || ended_) return;
+    if (entrances(at + 1) > 1 || !is_inside(at + 1)) return jump(at + 1, state_);
+  }
+}
+
+bool RegionBuilder::execute(const FjInstr& instr, int at) {
+  const int arg = instr.arg;
+  switch (instr.opcode) {
+    case FJ_NOP: return true;
+    case FJ_POP_TOP: pop(); return true;
+    case FJ_PUSH_NULL: push({}); return true;
+    case FJ_COPY:
+      if (peek(arg).is_iterator()) throw Unknown{"an iterator that is held twice"};
+      push(peek(arg));
+      return true;
+    case FJ_SWAP: std::swap(peek(1), peek(arg)); return true;
+    case FJ_LOAD_CONST: push(literal(PyTuple_GET_ITEM(context_->object->co_consts, arg))); return true;
+    case FJ_LOAD_FAST: {
+      const Known slot = resolve(slot_of(arg));
+      if (slot.kind == Known::Kind::Empty) throw Unknown{"a variable that is not bound"};
+      push(slot);
+      return true;
+    }
+    case FJ_STORE_FAST: {
+      Known value = pop();
+      if (value.is_iterator()) throw Unknown{"an iterator in a variable"};
+      let_go(arg);
+      slot_of(arg) = std::move(value);
+      return true;
+    }
+    case FJ_DELETE_FAST:
+      if (resolve(slot_of(arg)).kind == Known::Kind::Empty) throw Unknown{"a variable that is not bound"};
+      let_go(arg);
+      slot_of(arg) = {};
+      return true;
+    case FJ_LOAD_DEREF: {
+      if (context_->caller != nullptr) throw Unknown{"a variable of another function"};
+      Known& slot = state_.places[std::size_t(arg)];
+      PyObject* const cell = slot.kind == Known::Kind::Entry ? object_at(slot.place) : nullptr;
+      if (cell == nullptr || !PyCell_Check(cell) || PyCell_GET(cell) == nullptr)
+        throw Unknown{"a variable that is not bound"};
+      int place = -1;
+      for (std::size_t i = 0; i < made_.reached.size(); ++i)
+        if (made_.reached[i].how == ReachedPlace::How::Cell && made_.reached[i].from == slot.place)
+          place = int(values_.slots.size() + i);
+      if (place < 0) {
+        RegionGuard guard{};
+        guard.kind = RegionGuard::Kind::Cell;
+        guard.place = slot.place;
+        made_.guards.push_back(guard);
+        place = reach(ReachedPlace::How::Cell, slot.place, 0, PyCell_GET(cell));
+        reread_ = true;
+      }
+      Known entry;
+      entry.kind = Known::Kind::Entry;
+      entry.place = place;
+      push(resolve(entry));
+      return true;
+    }
+    case FJ_LOAD_GLOBAL: load_global(instr); return true;
+    case FJ_LOAD_ATTR: load_attribute(PyTuple_GET_ITEM(context_->object->co_names, arg)); return true;
+    case FJ_LOAD_METHOD: {
+      load_attribute(PyTuple_GET_ITEM(context_->object->co_names, arg));
+      Known method = pop();
+      if (method.kind != Known::Kind::Object) throw Unknown{"a method of an array"};
+      if (fj_call_layout_callable_first()) {
+        push(std::move(method));
+        push({});
+      } else {
+        push({});
+        push(std::move(method));
+      }
+      return true;
+    }
+    case FJ_UNARY_NEGATIVE:
+      if (const Known value = resolve(peek(1)); value.kind == Known::Kind::Complex) {
+        peek(1) = complex(op(Op::neg, {value.value}), op(Op::neg, {value.imaginary}));
+        return true;
+      }
+      push(negative(pop_number()));
+      return true;
+    case FJ_UNARY_POSITIVE: {
+      Known value = pop_number();
+      if (value.boxing == Boxing::Bool || value.dtype == DType::Bool) throw Unknown{"`+` of a bool"};
+      push(std::move(value));
+      return true;
+    }
+    case FJ_UNARY_NOT: push(python_bool(op(Op::logical_not, {truth(pop_number())}))); return true;
+    case FJ_UNARY_INVERT: push(inverted(pop_number())); return true;
+    case FJ_TO_BOOL: push(python_bool(truth(pop_number()))); return true;
+    case FJ_BINARY_OP: {
+      if (resolve(peek(1)).kind == Known::Kind::Complex || resolve(peek(2)).kind == Known::Kind::Complex) {
+        const Known b = resolve(pop()), a = resolve(pop());
+        push(complex_binary(arg, a, b));
+        return true;
+      }
+      const Known b = pop_number(), a = pop_number();
+      push(binary(arg, a, b));
+      return true;
+    }
+    case FJ_COMPARE_OP: {
+      const Known b = pop_number(), a = pop_number();
+      Known made = compare(arg, a, b);
+      if (instr.arg2) made = python_bool(truth(made));
+      push(std::move(made));
+      return true;
+    }
+    case FJ_IS_OP: {
+      const Known b = resolve(pop()), a = resolve(pop());
+      const bool known_a = a.kind == Known::Kind::Object, known_b = b.kind == Known::Kind::Object;
+      const auto is_none = [](const Known& known) {
+        return known.kind == Known::Kind::Object && known.object.get() == Py_None;
+      };
+      if (!(known_a && known_b) && !is_none(a) && !is_none(b)) throw Unknown{"`is` of what is not known"};
+      if (a.kind == Known::Kind::Entry || b.kind == Known::Kind::Entry) throw Unknown{"`is` of what is not known"};
+      const bool same = known_a && known_b && a.object.get() == b.object.get();
+      push(literal(same != bool(arg) ? Py_True : Py_False));
+      return true;
+    }
+    case FJ_CONTAINS_OP: return contains(instr);
+    case FJ_BINARY_SUBSCR: subscript(); return true;
+    case FJ_STORE_SUBSCR: store_subscript(); return true;
+    case FJ_BUILD_TUPLE: {
+      Known made;
+      made.kind = Known::Kind::Tuple;
+      for (int i = arg; i > 0; --i) made.items.push_back(resolve(peek(i)));
+      for (const Known& item : made.items)
+        if (item.kind == Known::Kind::Empty || item.is_iterator()) throw Unknown{"a tuple of what is not known"};
+      state_.places.resize(state_.places.size() - std::size_t(arg));
+      push(std::move(made));
+      return true;
+    }
+    case FJ_UNPACK_SEQUENCE: {
+      const Known sequence = resolve(pop());
+      if (sequence.kind == Known::Kind::Array || sequence.kind == Known::Kind::Row) {
+        leave_if(op(Op::ne, {size(sequence, 0), integer(arg)}));
+        for (int i = arg; i-- > 0;) push(element(sequence, {python_int(integer(i))}));
+        return true;
+      }
+      if (sequence.kind != Known::Kind::Tuple || int(sequence.items.size()) != arg)
+        throw Unknown{"unpacking of what is no tuple"};
+      for (std::size_t i = sequence.items.size(); i-- > 0;) push(sequence.items[i]);
+      return true;
+    }
+    case FJ_GET_ITER: push(iterator(resolve(pop()))); return true;
+    case FJ_FOR_ITER: return next_item(instr, at);
+    case FJ_CALL: return call_instruction(instr);
+    case FJ_JUMP:
+      if (instr.arg2 && is_inside(arg)) {
+        leave_if_asked();
+        state_.passes = op(Op::add, {state_.passes, integer(1)});
+      }
+      jump(arg, state_);
+      return false;
+    case FJ_POP_JUMP_IF_FALSE: case FJ_POP_JUMP_IF_TRUE:
+    case FJ_JUMP_IF_FALSE_OR_POP: case FJ_JUMP_IF_TRUE_OR_POP: {
+      const bool jumps_if = instr.opcode == FJ_POP_JUMP_IF_TRUE || instr.opcode == FJ_JUMP_IF_TRUE_OR_POP;
+      const bool pops = instr.opcode == FJ_POP_JUMP_IF_TRUE || instr.opcode == FJ_POP_JUMP_IF_FALSE;
+      const Known value = pop_number();
+      const ValueId condition = truth(value);
+      State onward = state_, jumping = state_;
+      if (!pops) jumping.places.push_back(value);
+      if (instr.arg2 && is_inside(arg)) {
+        leave_if_asked();
+        jumping.passes = op(Op::add, {state_.passes, integer(1)});
+      }
+      if (value.object && value.boxing != Boxing::Numpy) {
+        const int known = PyObject_IsTrue(value.object.get());
+        if (known < 0) throw Unknown{"a condition that raises"};
+        const bool taken = bool(known) == jumps_if;
+        jump(taken ? arg : at + 1, taken ? jumping : onward);
+        return false;
+      }
+      return jumps_if ? branch(condition, arg, at + 1, jumping, onward)
+                      : branch(condition, at + 1, arg, onward, jumping);
+    }
+    case FJ_POP_JUMP_IF_NONE: case FJ_POP_JUMP_IF_NOT_NONE: {
+      const Known value = resolve(pop());
+      if (value.kind == Known::Kind::Entry || instr.arg2) throw Unknown{"`is None` of what is not known"};
+      const bool none = value.kind == Known::Kind::Object && value.object.get() == Py_None;
+      jump(none == (instr.opcode == FJ_POP_JUMP_IF_NONE) ? arg : at + 1, state_);
+      return false;
+    }
+    case FJ_RETURN_VALUE:
+      if (context_->caller == nullptr) throw Unknown{""};
+      return return_from_function();
+    case FJ_RETURN_CONST:
+      if (context_->caller == nullptr) throw Unknown{""};
+      push(literal(PyTuple_GET_ITEM(context_->object->co_consts, arg)));
+      return return_from_function();
+    default: throw Unknown{std::string("the instruction ") + fj_opcode_name(instr.opcode)};
+  }
+}
+
+/// Objects that are let go of in the region end when it is left: the end of one that is not known, or of an array, may be
+/// seen.
+void RegionBuilder::let_go(int slot) {
+  const Known& known = slot_of(slot);
+  if (known.kind != Known::Kind::Entry && known.kind != Known::Kind::Array) return;
+  const auto holds = [&](const Known& other) {
+    return &other != &known && other.kind == known.kind && other.place == known.place;
+  };
+  if (known.kind == Known::Kind::Entry || std::none_of(state_.places.begin(), state_.places.end(), holds))
+    throw Unknown{"a variable whose object may end here"};
+}
+
+bool RegionBuilder::contains(const FjInstr& instr) {
+  const Known sequence = pop();
+  const Known value = pop_number();
+  const std::optional<std::vector<Known>> items = tuple_items(sequence);
+  if (!items) throw Unknown{"`in` of what is no tuple"};
+  // What is in a tuple as the same object is found, equal to itself or not.
+  if (is_float(value.dtype)) leave_if(op(Op::is_nan, {value.value}));
+  ValueId found = constant(DType::Bool, false);
+  for (const Known& item : *items) {
+    if (!item.is_number()) throw Unknown{"`in` of a tuple of what are no numbers"};
+    found = op(Op::bit_or, {found, truth(compare(Py_EQ, item, value))});
+  }
+  push(python_bool(instr.arg ? op(Op::logical_not, {found}) : found));
+  return true;
+}
+
+void RegionBuilder::load_global(const FjInstr& instr) {
+  PyObject* const name = PyTuple_GET_ITEM(context_->object->co_names, instr.arg);
+  PyObject* const globals = context_->globals;
+  PyObject* const builtins = context_->builtins;
+  if (!PyDict_CheckExact(globals) || !PyDict_CheckExact(builtins)) throw Unknown{"a namespace that is no dict"};
+  PyObject* value = named(globals, name);
+  if (value == nullptr) value = named(builtins, name);
+  if (value == nullptr) throw Unknown{"a name that is not bound"};
+  Known known = literal(value);
+  if (instr.arg2 && !fj_call_layout_callable_first()) push({});
+  push(std::move(known));
+  if (instr.arg2 && fj_call_layout_callable_first()) push({});
+}
+
+void RegionBuilder::load_attribute(PyObject* name) {
+  const Known owner = resolve(pop());
+  if (owner.kind == Known::Kind::Object && PyModule_CheckExact(owner.object.get())) {
+    if (PyObject* const value = named(PyModule_GetDict(owner.object.get()), name)) return push(literal(value));
+  }
+  if ((owner.kind == Known::Kind::Array || owner.kind == Known::Kind::Row) && !facts(owner).bytes) {
+    const std::string text = text_of(name);
+    if (text == "ndim") return push(python_int(integer(rank(owner))));
+    if (text == "shape") {
+      Known shape;
+      shape.kind = Known::Kind::Tuple;
+      for (int axis = 0; axis < rank(owner); ++axis) shape.items.push_back(python_int(size(owner, axis)));
+      return push(std::move(shape));
+    }
+    if (text == "size") {
+      ValueId count = integer(1);
+      for (int axis = 0; axis < rank(owner); ++axis) count = op(Op::mul, {count, size(owner, axis)});
+      return push(python_int(count));
+    }
+  }
+  if (owner.kind == Known::Kind::Complex) {
+    const std::string text = text_of(name);
+    if (text == "real") return push(python_float(owner.value));
+    if (text == "imag") return push(python_float(owner.imaginary));
+  }
+  throw Unknown{"an attribute `" + text_of(name) + "`"};
+}
+
+}  // namespace fj
