@@ -146,6 +146,15 @@ Ref<> array_over_block(PyArray_Descr* descr, int rank, const npy_intp* dims, con
 
 bool is_numpy_array(PyObject* object) { return ready() && Py_TYPE(object) == &PyArray_Type; }
 
+bool ends_unseen(PyObject* object) {
+  while (object != nullptr && is_numpy_array(object)) {
+    const auto* array = reinterpret_cast<PyArrayObject_fields*>(object);
+    if (array->weakreflist != nullptr || PyDataType_REFCHK(array->descr)) return false;
+    object = array->base;
+  }
+  return object == nullptr;
+}
+
 bool warns_of_writes(PyObject* numpy_array) {
   constexpr unsigned kWarnOnWrite = 1u << 31;  // NPY_ARRAY_WARN_ON_WRITE, which NumPy's headers keep to NumPy
   return (unsigned(PyArray_FLAGS(array_of(numpy_array))) & kWarnOnWrite) != 0;

@@ -206,6 +206,10 @@ std::shared_ptr<CompiledLoop> make_region(const FjCode& code, const Loop& loop, 
                                           std::string& why) {
   std::optional<LoopRegion> built = build_region(code, loop, values, why);
   if (!built) return nullptr;
+  if (built->elements > kMostElements) {
+    why = "its arrays are large: their operations are kernels for several threads";
+    return nullptr;
+  }
   const std::vector<std::string> faults = region::verify(built->region);
   FJ_CHECK(faults.empty(), faults.front() + "\n" + region::print(built->region));
   PyThreadState* const self = fj_release_gil();

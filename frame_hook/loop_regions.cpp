@@ -73,6 +73,7 @@ struct Entrance {
     Ref<> object;
   };
   std::vector<Made> numbers{};
+  std::vector<std::pair<Cell, Ref<>>> arrays_made{};  // by address
 
   void reach(int from, ReachedPlace::How how, auto&& object) {
     for (std::size_t i = 0; i < loop.reached.size(); ++i)
@@ -120,6 +121,7 @@ struct Entrance {
         ArrayView view;
         if (array_library(object) != Library::Numpy || !read_numpy(object, view)) return false;
         if (view.dtype != guard.dtype || view.rank != guard.rank || !view.aligned) return false;
+        if (guard.ends && !ends_unseen(object)) return false;
         if (guard.writes && (!view.writeable || warns_of_writes(object))) return false;
         const std::int64_t last = view.strides[view.rank - 1];
         if (guard.dense && last != view.stride_unit) return false;
@@ -158,9 +160,9 @@ struct Entrance {
   }
 
   const ArrayView& array(int place) const {
-    std::size_t memory = 0;
-    while (loop.memories[memory] != place) ++memory;
-    return arrays[memory];
+    std::size_t number = 0;  // among those that are arrays
+    for (std::size_t memory = 0; loop.memories[memory] != place; ++memory) number += loop.memories[memory] >= 0;
+    return arrays[number];
   }
 
   Cell input(const RegionInput& input) const {
@@ -176,6 +178,21 @@ struct Entrance {
       case RegionInput::Kind::End: return Cell(position(input.place, true));
     }
     return 0;
+  }
+
+  /// An array that the region has made, as NumPy's; the cells are its address and its sizes.
+  Ref<> array_at(const Holding& holding, const Cell* cells) {
+    for (const auto& [address, object] : arrays_made)
+      if (address == cells[0]) return object;
+    std::vector<std::int64_t> sizes(cells + 1, cells + 1 + holding.rank), strides(sizes.size());
+    std::int64_t count = 1;
+    for (std::size_t axis = sizes.size(); axis-- > 0; count *= sizes[axis]) strides[axis] = count;
+    Ref<> made = allocate(Library::Numpy, holding.dtype, sizes, strides);
+    if (!made) return {};
+    std::memcpy(data_pointer(made.get()), reinterpret_cast<const void*>(std::uintptr_t(cells[0])),
+                std::size_t(count) * size_in_bytes(holding.dtype));
+    arrays_made.emplace_back(cells[0], made);
+    return made;
   }
 
   /// Null with an error set: there is no memory for it.
@@ -225,13 +242,23 @@ struct Entrance {
         if (!tuple || holding.kind == Holding::Kind::Tuple) return tuple;
         return Ref<>::steal(PyObject_CallObject(reinterpret_cast<PyObject*>(&PyZip_Type), tuple.get()));
       }
-      case Holding::Kind::Row: {
-        Ref<> row = item(0);
-        for (std::size_t i = 1; row && i < holding.items.size(); ++i) {
-          const Ref<> index = item(i);
-          row = index ? Ref<>::steal(PyObject_GetItem(row.get(), index.get())) : Ref<>();
+      case Holding::Kind::Slice: {
+        const Ref<> start = item(0), stop = item(1), step = item(2);
+        return start && stop && step ? Ref<>::steal(PySlice_New(start.get(), stop.get(), step.get())) : Ref<>();
+      }
+      case Holding::Kind::Fresh: return array_at(holding, left + holding.value);
+      case Holding::Kind::View: {
+        const Ref<> base = item(0);
+        const Cell* const cells = left + holding.value;
+        std::vector<std::int64_t> sizes, strides;
+        for (int axis = 0; axis < holding.rank; ++axis) {
+          sizes.push_back(std::int64_t(cells[1 + 2 * axis]));
+          strides.push_back(std::int64_t(cells[2 + 2 * axis]));
         }
-        return row;
+        std::int64_t offset = std::int64_t(cells[0]);
+        if (const Holding& of = holding.items[0]; of.kind == Holding::Kind::Fresh)  // counted from the heap's beginning
+          offset -= std::int64_t(left[of.value] / size_in_bytes(holding.dtype));
+        return base ? view_of(base.get(), holding.dtype, sizes, strides, offset) : Ref<>();
       }
     }
     return {};
@@ -279,11 +306,13 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   std::vector<Cell> inputs;
   for (const RegionInput& input : loop_.inputs) inputs.push_back(entrance.input(input));
   std::vector<void*> memories;
-  for (const ArrayView& array : entrance.arrays) memories.push_back(array.data);
+  std::size_t array = 0;
+  for (int place : loop_.memories) memories.push_back(place < 0 ? nullptr : entrance.arrays[array++].data);
+  RegionHeap heap;
   std::vector<Cell> left(most_left_);
   const volatile std::uint8_t* const asked = fj_pending_word(thread);
   PyThreadState* const self = fj_release_gil();
-  const int number = code_->run(inputs.data(), memories.data(), left.data(), asked);
+  const int number = code_->run(inputs.data(), memories.data(), left.data(), asked, heap);
   fj_take_gil(self);
 
   ++entries_;

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "graph_ir/region/region.h"
+#include "runtime/region_library.h"
 
 namespace fj {
 
@@ -78,6 +79,9 @@ Symbols make_symbols() {
   for (const region::Function& function : region::functions())
     symbols.push_back({"fj_libm_" + std::string(function.name),
                        function.operands == 1 ? address(function.one) : address(function.two)});
+
+  for (const LibraryFunction& function : region_library())
+    symbols.push_back({"fj_region_" + std::string(function.name), const_cast<void*>(function.address)});
 
   // What instruction selection may call on machines without the instruction.
 #define FJ_ROUND(name)                                                                             \

@@ -1,5 +1,7 @@
 #include "codegen/llvm/region.h"
 
+#include <map>
+
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/MDBuilder.h>
 #include <llvm/IR/Module.h>
@@ -10,6 +12,7 @@
 #include "codegen/llvm/operations.h"
 #include "graph_ir/ops.h"
 #include "runtime/base/error.h"
+#include "runtime/region_library.h"
 
 namespace fj {
 namespace {
@@ -28,7 +31,7 @@ class RegionEmitter {
 
   void run() {
     auto* pointer = b.getPtrTy();
-    auto* type = llvm::FunctionType::get(b.getInt32Ty(), {pointer, pointer, pointer, pointer}, false);
+    auto* type = llvm::FunctionType::get(b.getInt32Ty(), {pointer, pointer, pointer, pointer, pointer}, false);
     function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, kKernelSymbol, module_);
     function_->addFnAttr(llvm::Attribute::NoUnwind);
     auto* entry = block("entry");
@@ -139,6 +142,30 @@ class RegionEmitter {
     b.SetInsertPoint(on);
   }
 
+  Value* run(const Instruction& instruction) {
+    const LibraryFunction& function = region_library()[std::size_t(instruction.function)];
+    std::vector<Value*> arguments{function_->getArg(4)};
+    for (ValueId operand : instruction.operands) arguments.push_back(value(operand));
+    std::vector<llvm::Type*> types;
+    for (Value* argument : arguments) types.push_back(argument->getType());
+    auto* result = function.result ? ops_.element(*function.result) : b.getVoidTy();
+    auto callee = module_.getOrInsertFunction("fj_region_" + std::string(function.name),
+                                              llvm::FunctionType::get(result, types, false));
+    llvm::cast<llvm::Function>(callee.getCallee())->setDoesNotThrow();
+    return b.CreateCall(callee, arguments);
+  }
+
+  /// Of the loads and stores of one number, as LLVM's alias analysis has it.
+  llvm::MDNode* scope(int apart) {
+    llvm::MDNode*& scope = scopes_[apart];
+    llvm::MDBuilder made(module_.getContext());
+    if (scope == nullptr) {
+      if (domain_ == nullptr) domain_ = made.createAnonymousAliasScopeDomain();
+      scope = llvm::MDNode::get(module_.getContext(), {made.createAnonymousAliasScope(domain_)});
+    }
+    return scope;
+  }
+
   Value* emit(const Instruction& instruction) {
     switch (instruction.code) {
       case region::Code::Constant: return ops_.constant(region_.type(instruction.result), instruction.constant).real;
@@ -175,13 +202,18 @@ class RegionEmitter {
         function->addFnAttr(llvm::Attribute::WillReturn);
         return b.CreateCall(callee, arguments);
       }
+      case region::Code::Run: return run(instruction);
+      case region::Code::Address: return b.CreatePtrToInt(element(instruction), b.getInt64Ty());
       case region::Code::Load: {
         const DType dtype = region_.type(instruction.result);
-        return ops_.from_memory(dtype, b.CreateLoad(ops_.memory_element(dtype), element(instruction)));
+        auto* loaded = b.CreateLoad(ops_.memory_element(dtype), element(instruction));
+        if (instruction.apart >= 0) loaded->setMetadata(llvm::LLVMContext::MD_noalias, scope(instruction.apart));
+        return ops_.from_memory(dtype, loaded);
       }
       case region::Code::Store: {
         const ValueId stored = instruction.operands[1];
-        b.CreateStore(ops_.to_memory(region_.type(stored), value(stored)), element(instruction));
+        auto* made = b.CreateStore(ops_.to_memory(region_.type(stored), value(stored)), element(instruction));
+        if (instruction.apart >= 0) made->setMetadata(llvm::LLVMContext::MD_alias_scope, scope(instruction.apart));
         return nullptr;
       }
       case region::Code::LeaveIf: leave_if(value(instruction.operands[0]), instruction.leave); return nullptr;
@@ -234,6 +266,8 @@ class RegionEmitter {
   llvm::Function* function_ = nullptr;
   std::vector<BasicBlock*> blocks_;
   std::vector<Value*> values_, memories_;
+  llvm::MDNode* domain_ = nullptr;
+  std::map<int, llvm::MDNode*> scopes_;
 };
 
 struct Emitted {
@@ -252,7 +286,7 @@ std::unique_ptr<CompiledRegion> compile_region(const Region& region, const Targe
   Emitted emitted;
   emit(region, target, emitted);
   auto compiled = std::make_unique<CompiledRegion>();
-  compiled->code_ = link(generate(*emitted.module, target, tier), kKernelSymbol);
+  compiled->code_ = link(generate(*emitted.module, target, tier, Passes::Loops), kKernelSymbol);
   compiled->function_ = reinterpret_cast<CompiledRegion::Function>(compiled->code_->address());
   return compiled;
 }
@@ -260,7 +294,7 @@ std::unique_ptr<CompiledRegion> compile_region(const Region& region, const Targe
 std::string region_listing(const Region& region, const Target& target) {
   Emitted emitted;
   emit(region, target, emitted);
-  return listing(*emitted.module, target);
+  return listing(*emitted.module, target, Passes::Loops);
 }
 
 }  // namespace fj

@@ -10,6 +10,7 @@
 #include "codegen/llvm/machine.h"
 #include "graph_ir/region/region.h"
 #include "runtime/kernel_code.h"
+#include "runtime/region_library.h"
 
 namespace fj {
 
@@ -22,13 +23,15 @@ class CompiledRegion {
 
   /// `memories`: where each begins; the code checks no index. `left` has room for the values of every exit. Returns the
   /// exit's number. `asked`: not 0 as soon as the region is to be left (leave_if_asked). Needs no lock.
-  int run(const Cell* inputs, void* const* memories, Cell* left, const volatile std::uint8_t* asked) const {
-    return function_(inputs, memories, left, asked);
+  /// `heap`: what the region allocates is there until it is destroyed.
+  int run(const Cell* inputs, void* const* memories, Cell* left, const volatile std::uint8_t* asked,
+          RegionHeap& heap) const {
+    return function_(inputs, memories, left, asked, &heap);
   }
 
  private:
   friend std::unique_ptr<CompiledRegion> compile_region(const region::Region&, const Target&, Tier);
-  using Function = int (*)(const Cell*, void* const*, Cell*, const volatile std::uint8_t*);
+  using Function = int (*)(const Cell*, void* const*, Cell*, const volatile std::uint8_t*, RegionHeap*);
   std::shared_ptr<const Code> code_;
   Function function_ = nullptr;
 };

@@ -26,6 +26,9 @@
 /// exit has happened and nothing behind it has, so that memory needs no copy: loads and stores are in the order of the
 /// text, on the user's own arrays. A value is used in blocks that its definition dominates.
 ///
+/// Arrays that a region makes are in memory that it allocates (runtime/region_library.h), which is reached through a memory
+/// that is the whole heap: `memory x: f64, heap: f64 heap`.
+///
 /// Scalars are computed as the graph's operations of the same name compute elements. One that could fail (an integer
 /// divided by zero) stands behind a leave_if that excludes it: the code does not look again.
 #pragma once
@@ -50,8 +53,10 @@ enum class Code : std::uint8_t {
   CheckedMul,
   AddNoWrap,  // %x = add_no_wrap %a, %b : i64   whoever made the region knows that the type holds the result
   Call,       // %x = call pow(%a, %b) : f64     a function of functions.def: what the C library computes, bit for bit
+  Run,        // %x = run sum_f64(%a, %n, %one) : f64    a function of the region library, which works on memory
   Load,       // %x = load m[%index] : f64        the index counts elements from where the memory begins
   Store,      // store m[%index], %value
+  Address,    // %x = address m[%index] : i64
   LeaveIf,    // leave_if %condition else k(...)
   LeaveIfReported,  // leave_if_reported %result of %a, %b else k(...)    where NumPy would warn: the result is NaN and no operand
                     // is, or it is infinite and all operands are finite
@@ -67,12 +72,13 @@ struct Leave {
 struct Instruction {
   Code code;
   Op op = Op::constant;            // Pointwise
-  int function = -1;               // Call: into functions()
+  int function = -1;               // Call: into functions(). Run: into region_library()
   std::vector<ValueId>
       operands;  // Load: index; Store: index, value; LeaveIf: condition; LeaveIfReported: the result first
   ValueId result;                  // none: of Store and those that only leave
   Scalar constant = false;         // Constant
-  int memory = -1;                 // Load, Store
+  int memory = -1;                 // Load, Store, Address
+  int apart = -1;                  // Load, Store: a store touches nothing that a load of the same number does
   Leave leave;                     // of those with `else`
   Location location;
 };
@@ -99,6 +105,7 @@ struct Block {
 struct Memory {
   std::string name;
   DType dtype;
+  bool heap = false;               // begins at address 0: for what the region allocates
 };
 
 struct Region {

@@ -1,9 +1,11 @@
 // Regions run by the reference evaluator of operations.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "graph_ir/region/region.h"
 #include "runtime/base/error.h"
+#include "runtime/region_library.h"
 
 namespace fj::region {
 namespace {
@@ -50,6 +52,8 @@ class Evaluator {
   std::byte* element(const Instruction& instruction) {
     DenseArray& memory = memories_[std::size_t(instruction.memory)];
     const std::int64_t index = integer(instruction.operands[0]);
+    if (region_.memories[std::size_t(instruction.memory)].heap)
+      return reinterpret_cast<std::byte*>(std::uintptr_t(index) * size_in_bytes(memory.dtype));
     FJ_CHECK(index >= 0 && index < memory.element_count(), "an index outside of its memory");
     return memory.element(index);
   }
@@ -98,6 +102,23 @@ class Evaluator {
         set(instruction.result, function.operands == 1 ? function.one(number(0)) : function.two(number(0), number(1)));
         return false;
       }
+      case Code::Run: {
+        const LibraryFunction& function = region_library()[std::size_t(instruction.function)];
+        std::vector<std::uint64_t> cells(instruction.operands.size());
+        for (std::size_t i = 0; i < cells.size(); ++i) {
+          const DenseArray& operand = values_[instruction.operands[i].index];
+          std::memcpy(&cells[i], operand.data.data(), operand.data.size());
+        }
+        const std::uint64_t made = function.invoke(heap_, cells.data());
+        if (!instruction.result.valid()) return false;
+        DenseArray result(region_.type(instruction.result), {});
+        std::memcpy(result.data.data(), &made, result.data.size());
+        values_[instruction.result.index] = std::move(result);
+        return false;
+      }
+      case Code::Address:
+        set(instruction.result, std::int64_t(reinterpret_cast<std::uintptr_t>(element(instruction))));
+        return false;
       case Code::Load: {
         DenseArray loaded(region_.type(instruction.result), {});
         const std::byte* from = element(instruction);
@@ -129,6 +150,7 @@ class Evaluator {
   const Region& region_;
   std::vector<DenseArray>& memories_;
   std::vector<DenseArray> values_;
+  RegionHeap heap_;
 };
 
 }  // namespace

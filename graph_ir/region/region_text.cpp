@@ -6,6 +6,7 @@
 #include "graph_ir/print.h"
 #include "graph_ir/region/region.h"
 #include "graph_ir/scanner.h"
+#include "runtime/region_library.h"
 
 namespace fj::region {
 namespace {
@@ -27,7 +28,8 @@ class Printer {
     std::string out = "region @" + region_.name + "(" + typed(region_.inputs) + ")";
     for (std::size_t i = 0; i < region_.memories.size(); ++i)
       out +=
-          (i ? ", " : " memory ") + region_.memories[i].name + ": " + std::string(fj::name(region_.memories[i].dtype));
+          (i ? ", " : " memory ") + region_.memories[i].name + ": " + std::string(fj::name(region_.memories[i].dtype)) +
+          (region_.memories[i].heap ? " heap" : "");
     out += " {\n";
     for (std::size_t i = 0; i < region_.blocks.size(); ++i) {
       const Block& block = region_.blocks[i];
@@ -67,14 +69,21 @@ class Printer {
 
   std::string text(const Instruction& instruction) const {
     const std::string memory = instruction.memory >= 0 ? region_.memories[std::size_t(instruction.memory)].name : "";
+    const std::string apart = instruction.apart >= 0 ? " apart " + std::to_string(instruction.apart) : "";
     if (instruction.code == Code::Store)
-      return "store " + memory + "[" + name(instruction.operands[0]) + "], " + name(instruction.operands[1]);
+      return "store " + memory + "[" + name(instruction.operands[0]) + "], " + name(instruction.operands[1]) + apart;
     if (instruction.code == Code::LeaveIf)
       return "leave_if " + name(instruction.operands[0]) + " else " + text(instruction.leave);
     if (instruction.code == Code::LeaveIfReported)
       return "leave_if_reported " + name(instruction.operands[0]) + " of " +
              list({instruction.operands.begin() + 1, instruction.operands.end()}) + " else " + text(instruction.leave);
     if (instruction.code == Code::LeaveIfAsked) return "leave_if_asked else " + text(instruction.leave);
+    if (instruction.code == Code::Run) {
+      const std::string run =
+          "run " + std::string(region_library()[std::size_t(instruction.function)].name) + "(" + list(instruction.operands) + ")";
+      if (!instruction.result.valid()) return run;
+      return name(instruction.result) + " = " + run + " : " + std::string(fj::name(region_.type(instruction.result)));
+    }
     std::string out = name(instruction.result) + " = ";
     switch (instruction.code) {
       case Code::Constant: out += "constant " + fj::text(instruction.constant); break;
@@ -85,9 +94,10 @@ class Printer {
                list(instruction.operands) + ")";
         break;
       case Code::Load: out += "load " + memory + "[" + name(instruction.operands[0]) + "]"; break;
+      case Code::Address: out += "address " + memory + "[" + name(instruction.operands[0]) + "]"; break;
       default: out += std::string(checked_name(instruction.code)) + " " + list(instruction.operands); break;
     }
-    out += " : " + std::string(fj::name(region_.type(instruction.result)));
+    out += " : " + std::string(fj::name(region_.type(instruction.result))) + apart;
     return instruction.leave.exit >= 0 ? out + " else " + text(instruction.leave) : out;
   }
 
@@ -127,6 +137,7 @@ class Parser : Scanner {
         memory.name = word();
         expect(":");
         memory.dtype = dtype();
+        memory.heap = accept_keyword("heap");
         region_.memories.push_back(std::move(memory));
       } while (accept(","));
     }
@@ -232,8 +243,10 @@ class Parser : Scanner {
       expect("]");
       expect(",");
       result.operands.push_back(value());
+      apart(result);
       return result;
     }
+    if (accept_keyword("run")) return run(std::move(result));
     if (accept_keyword("leave_if")) {
       result.code = Code::LeaveIf;
       result.operands.push_back(value());
@@ -259,6 +272,12 @@ class Parser : Scanner {
     }
     result.result = value();
     expect("=");
+    if (accept_keyword("run")) {
+      result = run(std::move(result));
+      expect(":");
+      region_.types[result.result.index] = dtype();
+      return result;
+    }
     std::size_t constant = 0;
     const std::string name = word();
     if (name == "constant") {
@@ -273,8 +292,8 @@ class Parser : Scanner {
       if (result.function < 0) fail("no function is called `" + callee + "`");
       expect("(");
       result.operands = values(")");
-    } else if (name == "load") {
-      result.code = Code::Load;
+    } else if (name == "load" || name == "address") {
+      result.code = name == "load" ? Code::Load : Code::Address;
       result.memory = memory();
       expect("[");
       result.operands.push_back(value());
@@ -301,8 +320,23 @@ class Parser : Scanner {
       result.constant = scalar(type);
       position_ = after;
     }
+    apart(result);
     if (accept_keyword("else")) result.leave = leave();
     return result;
+  }
+
+  void apart(Instruction& of) {
+    if (accept_keyword("apart")) of.apart = int(integer());
+  }
+
+  Instruction run(Instruction made) {
+    made.code = Code::Run;
+    const std::string callee = word();
+    made.function = library_number(callee);
+    if (made.function < 0) fail("the region library has no `" + callee + "`");
+    expect("(");
+    made.operands = values(")");
+    return made;
   }
 
   Region region_;

@@ -4,6 +4,7 @@
 
 #include "graph_ir/ops.h"
 #include "graph_ir/region/region.h"
+#include "runtime/region_library.h"
 
 namespace fj::region {
 namespace {
@@ -111,7 +112,8 @@ class Verifier {
   void check(const Instruction& instruction) {
     const auto type = [&](std::size_t i) { return region_.type(instruction.operands[i]); };
     const std::size_t count = instruction.operands.size();
-    const bool of_memory = instruction.code == Code::Load || instruction.code == Code::Store;
+    const bool of_memory = instruction.code == Code::Load || instruction.code == Code::Store ||
+                           instruction.code == Code::Address;
     if (of_memory && (instruction.memory < 0 || instruction.memory >= int(region_.memories.size())))
       return fault("a memory that is out of range");
     const bool leaves = instruction.leave.exit >= 0;
@@ -176,6 +178,20 @@ class Verifier {
           expect(type(1) == region_.memories[std::size_t(instruction.memory)].dtype,
                  "a store of another dtype than the memory's");
         break;
+      case Code::Address:
+        expect(count == 1 && type(0) == DType::I64 && region_.type(instruction.result) == DType::I64,
+               "an address of another dtype than i64");
+        break;
+      case Code::Run: {
+        if (instruction.function < 0 || std::size_t(instruction.function) >= region_library().size())
+          return fault("the run of no function");
+        const LibraryFunction& function = region_library()[std::size_t(instruction.function)];
+        bool fits = function.operands.size() == count && function.result.has_value() == instruction.result.valid();
+        for (std::size_t i = 0; fits && i < count; ++i) fits = type(i) == function.operands[i];
+        expect(fits && (!function.result || region_.type(instruction.result) == *function.result),
+               "`" + std::string(function.name) + "` with other operands or another result");
+        break;
+      }
       case Code::LeaveIf:
         expect(count == 1 && type(0) == DType::Bool, "a condition that is no bool");
         expect(leaves, "leave_if without an exit");

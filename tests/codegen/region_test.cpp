@@ -69,7 +69,8 @@ void expect_same(const Region& region, const std::vector<Scalar>& inputs, const 
     for (DenseArray& memory : actual) places.push_back(memory.data.data());
     const volatile std::uint8_t asked = 0;
     const auto compiled = compile_region(region, target_for(""), tier);
-    ASSERT_EQ(compiled->run(cells.data(), places.data(), out.data(), &asked), left.exit) << region::print(region);
+    RegionHeap heap;
+    ASSERT_EQ(compiled->run(cells.data(), places.data(), out.data(), &asked, heap), left.exit) << region::print(region);
     const std::vector<DType> types = types_of_exit(region, left.exit);
     for (std::size_t i = 0; i < types.size(); ++i)
       EXPECT_TRUE(same(scalar_of(types[i], out[i]), left.values[i])) << i << "\n" << region::print(region);
@@ -171,7 +172,8 @@ TEST(RegionCode, LeavesAsAsked) {
   const std::uint64_t input = 7;
   std::uint64_t out = 0;
   const volatile std::uint8_t asked = 1;
-  EXPECT_EQ(compiled->run(&input, nullptr, &out, &asked), 0);
+  RegionHeap heap;
+  EXPECT_EQ(compiled->run(&input, nullptr, &out, &asked, heap), 0);
   EXPECT_EQ(out, 7u);
 }
 

@@ -1,4 +1,8 @@
-// Elements, rows and what goes through them.
+// Arrays, their parts and what goes through them.
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/error.h"
 #include "tracer/regions/region_builder.h"
 
 namespace fj {
@@ -11,16 +15,103 @@ std::vector<Known> indices_of(const Known& index) {
   return {index};
 }
 
+bool is_object(const Known& known, PyObject* object) {
+  return known.kind == Known::Kind::Object && known.object.get() == object;
+}
+
 }  // namespace
 
 RegionBuilder::ArrayFacts& RegionBuilder::facts(const Known& array) { return arrays_.at(array.place); }
 
-int RegionBuilder::rank(const Known& array) const {
-  return int(arrays_.at(array.place).sizes.size()) - int(array.items.size());
+/// The memory that is the whole heap, as elements of a dtype.
+int RegionBuilder::heap(DType dtype) {
+  const auto [known, is_new] = heaps_.try_emplace(dtype, int(region_.memories.size()));
+  if (is_new) {
+    region_.memories.push_back({"heap_" + std::string(fj::name(dtype)), dtype, true});
+    made_.memories.push_back(-1);
+  }
+  return known->second;
+}
+
+DType RegionBuilder::dtype(const Known& array) {
+  switch (array.kind) {
+    case Known::Kind::Array: return facts(array).dtype;
+    case Known::Kind::View: return dtype(array.items[0]);
+    case Known::Kind::Expression: return array.expression->dtype;
+    default: return array.dtype;
+  }
+}
+
+Layout RegionBuilder::layout(const Known& array) {
+  const Sharing sharing(*this);
+  Layout made;
+  made.dtype = dtype(array);
+  switch (array.kind) {
+    case Known::Kind::Array: {
+      const ArrayFacts& of = facts(array);
+      made.memory = of.memory;
+      for (std::size_t i = 0; i < of.sizes.size(); ++i) made.axes.push_back({of.sizes[i], of.strides[i]});
+      return made;
+    }
+    case Known::Kind::Fresh: {
+      made.memory = heap(made.dtype);
+      made.offset = array.imaginary;
+      for (const Known& size : array.items) made.axes.push_back({size.value, {}});
+      for (std::size_t i = made.axes.size(); i-- > 1;) {
+        const Axis& inner = made.axes[i];
+        made.axes[i - 1].stride = inner.stride.valid() ? op(Op::mul, {inner.size, inner.stride}) : inner.size;
+      }
+      return made;
+    }
+    default: {
+      FJ_CHECK(array.kind == Known::Kind::View, "an array in memory");
+      made.memory = array.items[0].kind == Known::Kind::Fresh ? heap(made.dtype) : facts(array.items[0]).memory;
+      made.offset = array.value;
+      for (std::size_t i = 1; i + 1 < array.items.size(); i += 2)
+        made.axes.push_back({array.items[i].value, array.items[i + 1].value});
+      if (array.step == 1) made.axes.back().stride = {};
+      return made;
+    }
+  }
+}
+
+int RegionBuilder::rank(const Known& array) {
+  if (array.kind == Known::Kind::Expression) return int(array.expression->sizes.size());
+  return int(layout(array).axes.size());
 }
 
 ValueId RegionBuilder::size(const Known& array, int axis) {
-  return facts(array).sizes[std::size_t(axis) + array.items.size()];
+  if (array.kind == Known::Kind::Expression) return array.expression->sizes[std::size_t(axis)];
+  return layout(array).axes[std::size_t(axis)].size;
+}
+
+ValueId RegionBuilder::count(const std::vector<ValueId>& sizes) {
+  const Sharing sharing(*this);
+  ValueId made = sizes.empty() ? integer(1) : sizes[0];
+  for (std::size_t i = 1; i < sizes.size(); ++i) made = op(Op::mul, {made, sizes[i]});
+  return made;
+}
+
+Known RegionBuilder::view(const Known& array, ValueId offset, const std::vector<Axis>& axes) {
+  Known made;
+  made.kind = Known::Kind::View;
+  made.value = offset.valid() ? offset : integer(0);
+  made.step = axes.back().stride.valid() ? 0 : 1;
+  made.items.push_back(array.kind == Known::Kind::View ? array.items[0] : array);
+  for (const Axis& axis : axes) {
+    made.items.push_back(python_int(axis.size));
+    made.items.push_back(python_int(axis.stride.valid() ? axis.stride : integer(1)));
+  }
+  return made;
+}
+
+Known RegionBuilder::transposed(const Known& array) {
+  const Sharing sharing(*this);
+  const Known whole = computed(array);
+  Layout of = layout(whole);
+  if (of.axes.size() < 2) return whole;
+  std::reverse(of.axes.begin(), of.axes.end());
+  return view(whole, of.offset, of.axes);
 }
 
 ValueId RegionBuilder::index(const Known& value) {
@@ -29,76 +120,144 @@ ValueId RegionBuilder::index(const Known& value) {
   return cast(value.value, DType::I64);
 }
 
-/// Where the element or row begins that the indices name.
-ValueId RegionBuilder::offset(const Known& array, const std::vector<Known>& indices) {
-  if (int(indices.size()) > rank(array) || indices.empty()) throw Unknown{"an index of another rank than the array's"};
-  ValueId at = array.kind == Known::Kind::Row ? array.value : ValueId();
-  for (std::size_t i = 0; i < indices.size(); ++i) {
-    const ValueId asked = index(indices[i]), length = size(array, int(i));
-    const ValueId counted = op(Op::where, {op(Op::lt, {asked, integer(0)}), op(Op::add, {asked, length}), asked});
-    leave_if(op(Op::ge, {cast(counted, DType::U64), cast(length, DType::U64)}));
-    const ValueId stride = facts(array).strides[i + array.items.size()];
-    const ValueId part = stride.valid() ? op(Op::mul, {counted, stride}) : counted;
-    at = at.valid() ? op(Op::add, {at, part}) : part;
+/// Counted from the front; out of range leaves the region.
+ValueId RegionBuilder::counted_index(const Known& known, ValueId size) {
+  const ValueId asked = index(known);
+  const ValueId counted = op(Op::where, {op(Op::lt, {asked, integer(0)}), op(Op::add, {asked, size}), asked});
+  leave_if(op(Op::ge, {cast(counted, DType::U64), cast(size, DType::U64)}));
+  return counted;
+}
+
+ValueId RegionBuilder::moved(ValueId offset, ValueId index, ValueId stride) {
+  const ValueId part = stride.valid() ? op(Op::mul, {index, stride}) : index;
+  return offset.valid() ? op(Op::add, {offset, part}) : part;
+}
+
+/// What a slice leaves of an axis, by the rules of Python's slices.
+Axis RegionBuilder::sliced(const Known& slice, const Axis& axis, ValueId& offset) {
+  const auto is_none = [](const Known& known) { return is_object(known, Py_None); };
+  const std::optional<std::int64_t> step =
+      is_none(slice.items[2]) ? std::optional<std::int64_t>(1) : known_int(slice.items[2]);
+  if (!step || *step == 0 || std::abs(*step) > (1 << 20)) throw Unknown{"a slice whose step is not known"};
+  const ValueId zero = integer(0), size = axis.size;
+  const bool forwards = *step > 0;
+  const ValueId least = forwards ? zero : integer(-1);
+  const ValueId most = forwards ? size : op(Op::sub, {size, integer(1)});
+  const auto bound = [&](const Known& known, ValueId otherwise) {
+    if (is_none(known)) return otherwise;
+    const ValueId asked = index(known);
+    const auto constant = known_int(known);
+    const auto below = [&](ValueId value) { return op(Op::where, {op(Op::gt, {value, most}), most, value}); };
+    const auto above = [&](ValueId value) { return op(Op::where, {op(Op::lt, {value, least}), least, value}); };
+    const ValueId back = op(Op::add, {asked, size});
+    if (constant) return *constant < 0 ? above(back) : below(asked);
+    return op(Op::where, {op(Op::lt, {asked, zero}), above(back), below(asked)});
+  };
+  const ValueId start = bound(slice.items[0], forwards ? zero : most);
+  const ValueId stop = bound(slice.items[1], forwards ? size : least);
+  const std::int64_t stride = std::abs(*step);
+  ValueId length = forwards ? op(Op::sub, {stop, start}) : op(Op::sub, {start, stop});
+  if (stride != 1) length = op(Op::floor_div, {op(Op::add, {length, integer(stride - 1)}), integer(stride)});
+  length = op(Op::where, {op(Op::lt, {length, zero}), zero, length});
+  if (!is_none(slice.items[0]) || !forwards) offset = moved(offset, start, axis.stride);
+  Axis made{length, axis.stride};
+  if (*step != 1) made.stride = axis.stride.valid() ? op(Op::mul, {axis.stride, integer(*step)}) : integer(*step);
+  return made;
+}
+
+Known RegionBuilder::loaded(const Known& array, ValueId offset) {
+  const Layout of = layout(array);
+  region::Instruction load{};
+  load.code = Code::Load;
+  load.memory = of.memory;
+  load.operands = {offset.valid() ? offset : integer(0)};
+  load.result = region_.new_value(of.dtype);
+  block().body.push_back(load);
+  return is_bytes(array) ? python_int(cast(load.result, DType::I64)) : numpy(load.result, of.dtype);
+}
+
+/// An element where the indices name all axes, else the part that they leave.
+Known RegionBuilder::part(const Known& array, const std::vector<Known>& indices) {
+  if (array.kind == Known::Kind::Expression) return part(computed(array), indices);
+  const Layout of = layout(array);
+  std::size_t taken = 0;
+  bool rest = false;
+  for (const Known& index : indices) {
+    const bool ellipsis = is_object(index, Py_Ellipsis);
+    if (ellipsis && std::exchange(rest, true)) throw Unknown{"an index with more than one `...`"};
+    if (!ellipsis && !is_object(index, Py_None)) ++taken;
   }
-  return at;
-}
-
-Known RegionBuilder::element(const Known& array, const std::vector<Known>& indices) {
-  return part_at(array, offset(array, indices), indices);
-}
-
-/// The element that begins there, or the row where the indices leave axes.
-Known RegionBuilder::part_at(const Known& array, ValueId at, const std::vector<Known>& indices) {
-  const ArrayFacts& of = facts(array);
-  if (int(indices.size()) == rank(array)) {
-    region::Instruction load{};
-    load.code = Code::Load;
-    load.memory = of.memory;
-    load.operands = {at};
-    load.result = region_.new_value(of.dtype);
-    block().body.push_back(load);
-    return of.bytes ? python_int(cast(load.result, DType::I64)) : numpy(load.result, of.dtype);
+  if (taken > of.axes.size() || indices.empty()) throw Unknown{"an index of another rank than the array's"};
+  ValueId offset = of.offset;
+  std::vector<Axis> left;
+  std::size_t axis = 0;
+  bool parts = rest;
+  for (const Known& known : indices) {
+    if (is_object(known, Py_None)) {
+      left.push_back({integer(1), integer(0)});
+    } else if (is_object(known, Py_Ellipsis)) {
+      for (std::size_t i = taken; i < of.axes.size(); ++i) left.push_back(of.axes[axis++]);
+    } else if (known.kind == Known::Kind::Slice) {
+      left.push_back(sliced(known, of.axes[axis++], offset));
+    } else {
+      const Axis& at = of.axes[axis++];
+      offset = moved(offset, counted_index(known, at.size), at.stride);
+    }
   }
-  Known row = array;
-  row.kind = Known::Kind::Row;
-  row.value = at;
-  for (const Known& index : indices) row.items.push_back(index);
-  return row;
+  for (; axis < of.axes.size(); ++axis) left.push_back(of.axes[axis]);
+  if (!left.empty() && is_bytes(array)) throw Unknown{"a part of bytes"};
+  if (left.empty() && parts) throw Unknown{"an array without axes"};
+  return left.empty() ? loaded(array, offset) : view(array, offset, left);
 }
 
-void RegionBuilder::subscript() {
-  const Known index = resolve(pop());
-  const Known container = resolve(pop());
+void RegionBuilder::subscript(const Known& container, const Known& index) {
+  const Sharing sharing(*this);
   if (const auto items = tuple_items(container)) {
     const auto number = known_int(index);
     const std::int64_t count = std::int64_t(items->size());
     if (!number || *number >= count || *number < -count) throw Unknown{"an index of a tuple that is not known"};
     return push((*items)[std::size_t(*number < 0 ? *number + count : *number)]);
   }
-  if (container.kind != Known::Kind::Array && container.kind != Known::Kind::Row)
-    throw Unknown{"an element of what is no array"};
-  if (facts(container).bytes && index.kind == Known::Kind::Tuple) throw Unknown{"an index that is no int"};
-  push(element(container, indices_of(index)));
+  if (!container.is_array()) throw Unknown{"an element of what is no array"};
+  if (is_bytes(container) && index.kind == Known::Kind::Tuple) throw Unknown{"an index that is no int"};
+  push(part(container, indices_of(index)));
 }
 
-void RegionBuilder::store_subscript() {
-  const Known index = resolve(pop());
-  const Known container = resolve(pop());
-  const Known value = pop_number();
-  if (container.kind != Known::Kind::Array && container.kind != Known::Kind::Row)
-    throw Unknown{"an assignment to an element of what is no array"};
-  const std::vector<Known> indices = indices_of(index);
-  const ValueId at = offset(container, indices);
-  if (context_->caller != nullptr) throw Unknown{"a function that writes into an array"};
-  if (facts(container).bytes) throw Unknown{"an assignment to bytes"};
-  if (int(indices.size()) != rank(container)) throw Unknown{"an assignment to a part of an array"};
+void RegionBuilder::store(const Layout& to, ValueId offset, ValueId value, int apart) {
   region::Instruction store{};
   store.code = Code::Store;
-  store.memory = facts(container).memory;
-  store.operands = {at, stored(value, facts(container).dtype)};
-  made_.guards[facts(container).guard].writes = true;
+  store.memory = to.memory;
+  store.operands = {offset.valid() ? offset : integer(0), value};
+  store.apart = apart;
   block().body.push_back(store);
+}
+
+/// The region writes into the array: what is not computed yet may read it.
+void RegionBuilder::written(const Known& array) {
+  if (context_->caller != nullptr) throw Unknown{"a function that writes into an array"};
+  if (is_bytes(array)) throw Unknown{"an assignment to bytes"};
+  const Known& base = array.kind == Known::Kind::View ? array.items[0] : array;
+  if (base.kind == Known::Kind::Array) made_.guards[facts(base).guard].writes = true;
+  expect_none_pending();
+}
+
+void RegionBuilder::store_subscript(const Known& container, const Known& index, const Known& value) {
+  const Sharing sharing(*this);
+  if (!container.is_array() || container.kind == Known::Kind::Expression)
+    throw Unknown{"an assignment to an element of what is no array"};
+  const Layout of = layout(container);
+  const std::vector<Known> indices = indices_of(index);
+  ValueId offset = of.offset;
+  if (indices.size() == of.axes.size() &&
+      std::all_of(indices.begin(), indices.end(), [](const Known& known) { return known.is_number(); })) {
+    if (!value.is_number()) throw Unknown{"an element that becomes what is no number"};
+    for (std::size_t i = 0; i < indices.size(); ++i)
+      offset = moved(offset, counted_index(indices[i], of.axes[i].size), of.axes[i].stride);
+    const ValueId element = stored(value, of.dtype);
+    written(container);
+    return store(of, offset, element);
+  }
+  assign(part(container, indices), value);
 }
 
 std::optional<std::vector<Known>> RegionBuilder::tuple_items(const Known& tuple) {
@@ -122,17 +281,15 @@ Known RegionBuilder::iterator(const Known& iterable) {
     made.items = std::move(*items);
     return made;
   }
-  switch (iterable.kind) {
-    case Known::Kind::Range:
-      made = iterable;
-      made.kind = Known::Kind::RangeIterator;
-      return made;
-    case Known::Kind::Array: case Known::Kind::Row:
-      made.kind = Known::Kind::Items;
-      made.items = {iterable, python_int(integer(0))};
-      return made;
-    default: throw Unknown{"a loop over what is neither a range nor an array"};
+  if (iterable.kind == Known::Kind::Range) {
+    made = iterable;
+    made.kind = Known::Kind::RangeIterator;
+    return made;
   }
+  if (!iterable.is_array()) throw Unknown{"a loop over what is neither a range nor an array"};
+  made.kind = Known::Kind::Items;
+  made.items = {computed(iterable), python_int(integer(0))};
+  return made;
 }
 
 bool RegionBuilder::next_item(const FjInstr& instr, int at) {
@@ -197,8 +354,8 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
       default: throw Unknown{"a loop over what is neither a range nor an array"};
     }
   };
-  Known moved = iterator;
-  const Known item = step(step, moved);
+  Known gone_on = iterator;
+  const Known item = step(step, gone_on);
   if (goes_on.empty()) throw Unknown{"a loop over nothing"};
   ValueId condition = goes_on[0];
   for (std::size_t i = 1; i < goes_on.size(); ++i) condition = op(Op::bit_and, {condition, goes_on[i]});
@@ -219,22 +376,22 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
   }
   block().end = std::move(terminator);
   block_ = body;
-  auto loaded = [&](auto&& self, const Known& known) -> Known {
+  auto there = [&](auto&& self, const Known& known) -> Known {
     if (known.kind != Known::Kind::Tuple) return known;
     if (known.place == -2) {
       // In range: the iterator has looked.
       const Known& array = known.items[0];
-      const ValueId stride = facts(array).strides[array.items.size()], index = known.items[1].value;
-      ValueId start = stride.valid() ? op(Op::mul, {index, stride}) : index;
-      if (array.kind == Known::Kind::Row) start = op(Op::add, {array.value, start});
-      return part_at(array, start, {known.items[1]});
+      Layout of = layout(array);
+      const ValueId start = moved(of.offset, known.items[1].value, of.axes[0].stride);
+      of.axes.erase(of.axes.begin());
+      return of.axes.empty() ? loaded(array, start) : view(array, start, of.axes);
     }
     Known made = known;
     for (Known& part : made.items) part = self(self, part);
     return made;
   };
-  state_.places.back() = moved;
-  push(loaded(loaded, item));
+  state_.places.back() = gone_on;
+  push(there(there, item));
   jump(at + 1, state_);
   return false;
 }

@@ -7,17 +7,26 @@ namespace fj {
 
 bool RegionBuilder::call_instruction(const FjInstr& instr) {
   if (instr.arg2 >= 0) throw Unknown{"a call with keywords"};
+  const bool callable_first = fj_call_layout_callable_first();
+  Known& called = peek(instr.arg + (callable_first ? 2 : 1));
+  called = resolve(called);
+  const bool function = called.kind == Known::Kind::Object && PyFunction_Check(called.object.get());
+  if (function) expect_none_pending();
   std::vector<Known> arguments;
   for (int i = instr.arg; i > 0; --i) arguments.push_back(resolve(peek(i)));
   state_.places.resize(state_.places.size() - std::size_t(instr.arg));
   Known second = pop(), first = pop();
-  const bool callable_first = fj_call_layout_callable_first();
   Known callable = callable_first ? first : second;
   const Known self = callable_first ? second : first;
   if (self.kind != Known::Kind::Empty) throw Unknown{"a call of a method"};
-  callable = resolve(callable);
+  if (callable.kind == Known::Kind::Method) {
+    auto made = method(text_of(callable.object.get()), callable.items[0], arguments);
+    if (!made) throw Unknown{"a call of the method `" + text_of(callable.object.get()) + "`"};
+    push(std::move(*made));
+    return true;
+  }
   if (callable.kind != Known::Kind::Object) throw Unknown{"a call of what is not known"};
-  if (PyFunction_Check(callable.object.get()))
+  if (function)
     return enter_function(reinterpret_cast<PyFunctionObject*>(callable.object.get()), arguments, at_);
   auto made = call_known(callable.object.get(), arguments);
   if (ended_) return false;

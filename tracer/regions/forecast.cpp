@@ -48,9 +48,11 @@ Ref<> stand_in(TraceRun& t, const V& value) {
         const std::uint64_t zero[2] = {};
         return numpy_scalar(array.dtype, zero);
       }
-      const ExternArray about{array.dtype, std::vector<std::int64_t>(array.shape.size(), 1),
-                              std::vector<std::int64_t>(array.shape.size(), 1)};
-      return numpy_stand_in(about, true);
+      const std::vector<std::int64_t> ones(array.shape.size(), 1), still(array.shape.size(), 0);
+      std::vector<std::int64_t> sizes;
+      for (const SymDim& size : array.shape) sizes.push_back(hint(size, t.graph().symbols));
+      const Ref<> one = numpy_stand_in({array.dtype, ones, ones}, true);
+      return one ? view_of(one.get(), array.dtype, sizes, still, 0) : Ref<>();
     }
     case ValueKind::Range:
       return Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyRange_Type), "i", 3));
@@ -82,7 +84,7 @@ bool will_be_region(TraceRun& t, const Frame& frame, const Loop& loop) {
   std::string why;
   const std::optional<LoopRegion> region = build_region(*frame.code, loop, values, why);
   PyErr_Clear();
-  return region && !region->memories.empty();
+  return region && !region->memories.empty() && region->elements <= kMostElements;
 }
 
 }  // namespace fj

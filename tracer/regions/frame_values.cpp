@@ -112,7 +112,9 @@ Known RegionBuilder::resolve_iterator(int place, const IteratorState& state) {
   guard.place = place;
   guard.natural = state.position >= 0;
   const auto position = [&] {
-    return python_int(input(RegionInput::Kind::Position, place, DType::I64, 0, guard.natural));
+    const ValueId value = input(RegionInput::Kind::Position, place, DType::I64, 0, guard.natural);
+    set_hint(value, state.position);
+    return python_int(value);
   };
   const auto child = [&](std::size_t i) {
     Known entry;
@@ -128,6 +130,7 @@ Known RegionBuilder::resolve_iterator(int place, const IteratorState& state) {
       made_.guards.push_back(guard);
       made.items.push_back(position());
       made.items.push_back(python_int(input(RegionInput::Kind::End, place, DType::I64)));
+      set_hint(made.items.back().value, state.end);
       return made;
     case IteratorState::Kind::Items:
       made.kind = Known::Kind::Items;
@@ -168,6 +171,11 @@ Known RegionBuilder::memory(int place, RegionGuard guard, bool bytes) {
     facts.sizes.push_back(input(RegionInput::Kind::Size, place, DType::I64, axis));
     const bool dense = guard.dense && axis + 1 == guard.rank;
     facts.strides.push_back(dense ? ValueId() : input(RegionInput::Kind::Stride, place, DType::I64, axis));
+  }
+  const ArrayInfo info = bytes ? ArrayInfo{} : describe(object_at(place));
+  for (std::size_t axis = 0; axis < info.shape.size(); ++axis) {
+    set_hint(facts.sizes[axis], info.shape[axis]);
+    if (facts.strides[axis].valid()) set_hint(facts.strides[axis], info.strides[axis]);
   }
   facts.memory = int(region_.memories.size());
   region_.memories.push_back({"m" + std::to_string(facts.memory), guard.dtype});
@@ -212,7 +220,9 @@ Known RegionBuilder::resolve_object(int place) {
     guard.boxing = boxing;
     guard.dtype = dtype;
     made_.guards.push_back(guard);
-    return number(boxing, dtype, input(RegionInput::Kind::Number, place, dtype));
+    const ValueId value = input(RegionInput::Kind::Number, place, dtype);
+    if (boxing == Boxing::Int) set_hint(value, PyLong_AsLongLong(object));
+    return number(boxing, dtype, value);
   };
   if (PyLong_CheckExact(object)) {
     int overflow = 0;

@@ -1,6 +1,9 @@
 // One instruction after the other: each changes the state, or is where the region is left.
+#include <opcode.h>
+
 #include "tracer/regions/region_builder.h"
 
+#include "arrays/arrays.h"
 #include "cpython/objects.h"
 #include "runtime/base/error.h"
 
@@ -19,28 +22,60 @@ Known RegionBuilder::pop_number() {
   return top;
 }
 
+namespace {
+
+/// Instructions that use what is pending, or leave it on the stack. Before others it is computed.
+bool leaves_pending(int opcode) {
+  switch (opcode) {
+    case FJ_NOP: case FJ_POP_TOP: case FJ_PUSH_NULL: case FJ_COPY: case FJ_SWAP: case FJ_LOAD_CONST: case FJ_LOAD_FAST:
+    case FJ_LOAD_DEREF: case FJ_LOAD_GLOBAL: case FJ_LOAD_ATTR: case FJ_LOAD_METHOD: case FJ_UNARY_NEGATIVE:
+    case FJ_UNARY_POSITIVE: case FJ_UNARY_INVERT: case FJ_BINARY_OP: case FJ_COMPARE_OP: case FJ_BINARY_SUBSCR:
+    case FJ_STORE_SUBSCR: case FJ_BINARY_SLICE: case FJ_STORE_SLICE: case FJ_BUILD_SLICE: case FJ_BUILD_TUPLE:
+    case FJ_CALL:
+      return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
 void RegionBuilder::run(Pending pending) {
   block_ = pending.block;
   context_ = pending.context;
   state_ = std::move(pending.state);
   ended_ = false;
+  computed_.clear();
   for (int at = pending.instruction; !ended_; ++at) {
     at_ = at;
     before_ = state_;
     bool on = true;
     try {
       if (!is_inside(at)) throw Unknown{""};
+      if (!leaves_pending(context_->code->instrs[at].opcode)) expect_none_pending();
+      if (!has_pending()) {
+        replay_ = before_;
+        replay_at_ = at;
+      }
       on = execute(context_->code->instrs[at], at);
     } catch (const Unknown& unknown) {
-      if (!unknown.what.empty()) made_.unknown.emplace_back(context_->code->instrs[at].line, unknown.what);
-      region::Terminator terminator;
-      terminator.leave = leave_here();
-      end(std::move(terminator));
-      return;
+      return leave_to_cpython(unknown);
     }
     if (!on || ended_) return;
-    if (entrances(at + 1) > 1 || !is_inside(at + 1)) return jump(at + 1, state_);
+    if (entrances(at + 1) <= 1 && is_inside(at + 1)) continue;
+    try {
+      expect_none_pending();
+    } catch (const Unknown& unknown) {
+      return leave_to_cpython(unknown);
+    }
+    return jump(at + 1, state_);
   }
+}
+
+void RegionBuilder::leave_to_cpython(const Unknown& unknown) {
+  if (!unknown.what.empty()) made_.unknown.emplace_back(context_->code->instrs[at_].line, unknown.what);
+  region::Terminator terminator;
+  terminator.leave = leave_here();
+  end(std::move(terminator));
 }
 
 bool RegionBuilder::execute(const FjInstr& instr, int at) {
@@ -100,9 +135,16 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
     case FJ_LOAD_GLOBAL: load_global(instr); return true;
     case FJ_LOAD_ATTR: load_attribute(PyTuple_GET_ITEM(context_->object->co_names, arg)); return true;
     case FJ_LOAD_METHOD: {
-      load_attribute(PyTuple_GET_ITEM(context_->object->co_names, arg));
+      if (resolve(peek(1)).is_array()) {
+        Known method;
+        method.kind = Known::Kind::Method;
+        method.object = Ref<>::borrow(PyTuple_GET_ITEM(context_->object->co_names, arg));
+        method.items = {resolve(pop())};
+        push(std::move(method));
+      } else {
+        load_attribute(PyTuple_GET_ITEM(context_->object->co_names, arg));
+      }
       Known method = pop();
-      if (method.kind != Known::Kind::Object) throw Unknown{"a method of an array"};
       if (fj_call_layout_callable_first()) {
         push(std::move(method));
         push({});
@@ -117,7 +159,8 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
         peek(1) = complex(op(Op::neg, {value.value}), op(Op::neg, {value.imaginary}));
         return true;
       }
-      push(negative(pop_number()));
+      if (const Known value = resolve(peek(1)); value.is_array()) peek(1) = array_unary(Op::neg, value);
+      else push(negative(pop_number()));
       return true;
     case FJ_UNARY_POSITIVE: {
       Known value = pop_number();
@@ -126,7 +169,10 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       return true;
     }
     case FJ_UNARY_NOT: push(python_bool(op(Op::logical_not, {truth(pop_number())}))); return true;
-    case FJ_UNARY_INVERT: push(inverted(pop_number())); return true;
+    case FJ_UNARY_INVERT:
+      if (const Known value = resolve(peek(1)); value.is_array()) peek(1) = array_unary(Op::bit_not, value);
+      else push(inverted(pop_number()));
+      return true;
     case FJ_TO_BOOL: push(python_bool(truth(pop_number()))); return true;
     case FJ_BINARY_OP: {
       if (resolve(peek(1)).kind == Known::Kind::Complex || resolve(peek(2)).kind == Known::Kind::Complex) {
@@ -134,11 +180,24 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
         push(complex_binary(arg, a, b));
         return true;
       }
+      if (resolve(peek(1)).is_array() || resolve(peek(2)).is_array()) {
+        const Known b = resolve(pop()), a = resolve(pop());
+        const bool changes = arg >= NB_INPLACE_ADD;
+        const int operation = changes ? arg - NB_INPLACE_ADD : arg;
+        push(changes && a.is_array() ? in_place(operation, a, b) : array_binary(operation, a, b));
+        return true;
+      }
       const Known b = pop_number(), a = pop_number();
       push(binary(arg, a, b));
       return true;
     }
     case FJ_COMPARE_OP: {
+      if (resolve(peek(1)).is_array() || resolve(peek(2)).is_array()) {
+        if (instr.arg2) throw Unknown{"the truth of an array"};
+        const Known b = resolve(pop()), a = resolve(pop());
+        push(array_compare(arg, a, b));
+        return true;
+      }
       const Known b = pop_number(), a = pop_number();
       Known made = compare(arg, a, b);
       if (instr.arg2) made = python_bool(truth(made));
@@ -158,9 +217,35 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       return true;
     }
     case FJ_CONTAINS_OP: return contains(instr);
-    case FJ_BINARY_SUBSCR: subscript(); return true;
-    case FJ_STORE_SUBSCR: store_subscript(); return true;
+    case FJ_BINARY_SUBSCR: {
+      const Known index = resolve(pop()), container = resolve(pop());
+      subscript(container, index);
+      return true;
+    }
+    case FJ_STORE_SUBSCR: {
+      const Known index = resolve(pop()), container = resolve(pop()), value = resolve(pop());
+      store_subscript(container, index, value);
+      return true;
+    }
+    case FJ_BUILD_SLICE: case FJ_BINARY_SLICE: case FJ_STORE_SLICE: {
+      const int given = instr.opcode == FJ_BUILD_SLICE ? arg : 2;
+      Known slice;
+      slice.kind = Known::Kind::Slice;
+      for (int i = given; i > 0; --i) slice.items.push_back(resolve(peek(i)));
+      if (given == 2) slice.items.push_back(object(Py_None));
+      state_.places.resize(state_.places.size() - std::size_t(given));
+      if (instr.opcode == FJ_BUILD_SLICE) {
+        push(std::move(slice));
+        return true;
+      }
+      const Known container = resolve(pop());
+      if (instr.opcode == FJ_BINARY_SLICE) subscript(container, slice);
+      else store_subscript(container, slice, resolve(pop()));
+      return true;
+    }
     case FJ_BUILD_TUPLE: {
+      for (int i = arg; i > 0; --i)
+        if (peek(i).kind == Known::Kind::Expression) force();
       Known made;
       made.kind = Known::Kind::Tuple;
       for (int i = arg; i > 0; --i) made.items.push_back(resolve(peek(i)));
@@ -172,9 +257,9 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
     }
     case FJ_UNPACK_SEQUENCE: {
       const Known sequence = resolve(pop());
-      if (sequence.kind == Known::Kind::Array || sequence.kind == Known::Kind::Row) {
+      if (sequence.is_array()) {
         leave_if(op(Op::ne, {size(sequence, 0), integer(arg)}));
-        for (int i = arg; i-- > 0;) push(element(sequence, {python_int(integer(i))}));
+        for (int i = arg; i-- > 0;) push(part(sequence, {python_int(integer(i))}));
         return true;
       }
       if (sequence.kind != Known::Kind::Tuple || int(sequence.items.size()) != arg)
@@ -187,7 +272,7 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
     case FJ_CALL: return call_instruction(instr);
     case FJ_JUMP:
       if (instr.arg2 && is_inside(arg)) {
-        leave_if_asked();
+        go_back();
         state_.passes = op(Op::add, {state_.passes, integer(1)});
       }
       jump(arg, state_);
@@ -201,7 +286,7 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       State onward = state_, jumping = state_;
       if (!pops) jumping.places.push_back(value);
       if (instr.arg2 && is_inside(arg)) {
-        leave_if_asked();
+        go_back();
         jumping.passes = op(Op::add, {state_.passes, integer(1)});
       }
       if (value.object && value.boxing != Boxing::Numpy) {
@@ -237,6 +322,10 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
 void RegionBuilder::let_go(int slot) {
   const Known& known = slot_of(slot);
   if (known.kind != Known::Kind::Entry && known.kind != Known::Kind::Array) return;
+  if (known.kind == Known::Kind::Array && !facts(known).bytes && ends_unseen(object_at(known.place))) {
+    made_.guards[facts(known).guard].ends = true;
+    return;
+  }
   const auto holds = [&](const Known& other) {
     return &other != &known && other.kind == known.kind && other.place == known.place;
   };
@@ -279,7 +368,7 @@ void RegionBuilder::load_attribute(PyObject* name) {
   if (owner.kind == Known::Kind::Object && PyModule_CheckExact(owner.object.get())) {
     if (PyObject* const value = named(PyModule_GetDict(owner.object.get()), name)) return push(literal(value));
   }
-  if ((owner.kind == Known::Kind::Array || owner.kind == Known::Kind::Row) && !facts(owner).bytes) {
+  if (owner.is_array() && !is_bytes(owner)) {
     const std::string text = text_of(name);
     if (text == "ndim") return push(python_int(integer(rank(owner))));
     if (text == "shape") {
@@ -289,10 +378,11 @@ void RegionBuilder::load_attribute(PyObject* name) {
       return push(std::move(shape));
     }
     if (text == "size") {
-      ValueId count = integer(1);
-      for (int axis = 0; axis < rank(owner); ++axis) count = op(Op::mul, {count, size(owner, axis)});
-      return push(python_int(count));
+      std::vector<ValueId> sizes;
+      for (int axis = 0; axis < rank(owner); ++axis) sizes.push_back(size(owner, axis));
+      return push(python_int(count(sizes)));
     }
+    if (text == "T") return push(transposed(owner));
   }
   if (owner.kind == Known::Kind::Complex) {
     const std::string text = text_of(name);

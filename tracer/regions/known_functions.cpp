@@ -26,6 +26,11 @@ struct Call {
       if (!argument.is_number()) return false;
     return true;
   }
+  bool arrays(std::size_t wanted) const {
+    return count() == wanted && std::all_of(arguments.begin(), arguments.end(), [&](const Known& argument) {
+             return argument.is_array() && !b.is_bytes(argument);
+           });
+  }
   ValueId real(std::size_t i) const { return b.as_float(arguments[i]); }
 };
 using Result = std::optional<Known>;
@@ -97,7 +102,8 @@ Result length(const Call& call) {
   if (call.count() != 1) return std::nullopt;
   const Known& of = call.arguments[0];
   switch (of.kind) {
-    case Known::Kind::Array: case Known::Kind::Row: return RegionBuilder::python_int(call.b.size(of, 0));
+    case Known::Kind::Array: case Known::Kind::Fresh: case Known::Kind::View: case Known::Kind::Expression:
+      return RegionBuilder::python_int(call.b.size(of, 0));
     case Known::Kind::Tuple: return RegionBuilder::python_int(call.b.integer(std::int64_t(of.items.size())));
     default: return std::nullopt;
   }
@@ -229,6 +235,7 @@ Result root(const Call& call) {
 }
 
 Result numpy_root(const Call& call) {
+  if (call.arrays(1)) return call.b.array_unary(Op::sqrt, call.arguments[0]);
   if (!call.numbers(1)) return std::nullopt;
   const Known& of = call.arguments[0];
   if (of.dtype == DType::Bool || (of.is_numpy() && !is_float(of.dtype))) return std::nullopt;
@@ -239,9 +246,70 @@ Result numpy_root(const Call& call) {
 }
 
 Result numpy_abs(const Call& call) {
+  if (call.arrays(1)) return call.b.array_unary(Op::abs, call.arguments[0]);
   if (!call.numbers(1) || call.arguments[0].dtype == DType::Bool) return std::nullopt;
   const Known made = call.b.absolute(call.arguments[0]);
   return RegionBuilder::numpy(made.value, made.dtype);
+}
+
+/// The operator's elementwise function, where one of both is an array.
+Result numpy_operator(const Call& call) {
+  if (call.count() != 2 || !(call.arguments[0].is_array() || call.arguments[1].is_array())) return std::nullopt;
+  return call.b.array_binary(call.given, call.arguments[0], call.arguments[1]);
+}
+
+Result numpy_compare(const Call& call) {
+  if (call.count() != 2 || !(call.arguments[0].is_array() || call.arguments[1].is_array())) return std::nullopt;
+  return call.b.array_compare(call.given, call.arguments[0], call.arguments[1]);
+}
+
+Result numpy_pair(const Call& call) {
+  if (call.count() != 2 || !(call.arguments[0].is_array() || call.arguments[1].is_array())) return std::nullopt;
+  auto [type, a, b] = call.b.promoted_operands(call.arguments[0], call.arguments[1], false);
+  if (type == DType::Bool) return std::nullopt;
+  return RegionBuilder::lazy(call.b.apply(Op(call.given), {a, b}));
+}
+
+Result numpy_square(const Call& call) {
+  if (!call.arrays(1) || call.b.dtype(call.arguments[0]) == DType::Bool) return std::nullopt;
+  const Lazy of = call.b.expression(call.arguments[0]);
+  return RegionBuilder::lazy(call.b.apply(Op::mul, {of, of}));
+}
+
+Result numpy_where(const Call& call) {
+  if (call.count() != 3 || !call.arguments[0].is_array() || call.b.dtype(call.arguments[0]) != DType::Bool ||
+      !(call.arguments[1].is_array() || call.arguments[2].is_array()))
+    return std::nullopt;
+  auto [type, a, b] = call.b.promoted_operands(call.arguments[1], call.arguments[2], false);
+  return RegionBuilder::lazy(call.b.apply(Op::where, {call.b.expression(call.arguments[0]), a, b}));
+}
+
+Result numpy_reduce(const Call& call) {
+  if (!call.arrays(1)) return std::nullopt;
+  return call.b.reduced(call.name, call.arguments[0]);
+}
+
+Result numpy_product(const Call& call) {
+  if (call.count() != 2) return std::nullopt;
+  return call.b.product(call.arguments[0], call.arguments[1]);
+}
+
+/// `given`: the number that is everywhere; -1: none is.
+Result numpy_make(const Call& call) {
+  if (call.count() != 1) return std::nullopt;
+  const auto shape = call.b.shape_of(call.arguments[0]);
+  if (!shape) return std::nullopt;
+  return call.b.filled(DType::F64, *shape, call.given < 0 ? std::nullopt : std::optional<double>(call.given));
+}
+
+Result numpy_like(const Call& call) {
+  if (!call.arrays(1)) return std::nullopt;
+  return call.b.like(call.arguments[0], call.given < 0 ? std::nullopt : std::optional<double>(call.given));
+}
+
+Result numpy_copy(const Call& call) {
+  if (!call.arrays(1)) return std::nullopt;
+  return call.b.copied(call.arguments[0]);
 }
 
 struct Row {

@@ -64,7 +64,9 @@ struct Holding {
     Enumerate,  // over items[0], with the count `value`
     Zip,        // over the items
     Tuple,      // of the items
-    Row,        // the array items[0], indexed by the other items
+    Slice,      // likewise
+    Fresh,      // an array at the address `value`; then its sizes
+    View,       // of items[0]: the element it begins at, then size and stride of each axis
   };
   Kind kind = Kind::Kept;
   int place = -1;       // Kept
@@ -74,6 +76,7 @@ struct Holding {
   int value = -1;
   std::int64_t step = 1;
   bool iterates = false;
+  int rank = 0;         // Fresh, View; with `dtype`
   std::vector<Holding> items;
 };
 
@@ -107,6 +110,7 @@ struct RegionGuard {
   int rank = 0;
   bool writes = false;
   bool dense = false;   // Array: the last axis has stride 1
+  bool ends = false;    // Array: nobody sees when it ends (ends_unseen)
   bool natural = false; // of iterators: the position is not negative
   std::int64_t step = 1;
   Ref<> names, object, value;
@@ -115,13 +119,18 @@ struct RegionGuard {
 struct LoopRegion {
   region::Region region;
   std::vector<RegionInput> inputs;
-  std::vector<int> memories;    // by memory: the place of its array
+  std::vector<int> memories;    // by memory: the place of its array; -1: it is the heap
   std::vector<ReachedPlace> reached;
   std::vector<RegionExit> exits;  // the first value of each is the number of passes that were made
   std::vector<RegionGuard> guards;
   /// What is left to CPython, by line, in words.
   std::vector<std::pair<int, std::string>> unknown;
+  std::int64_t elements = 0;    // of the largest array operation, where it was built
 };
+
+
+/// Operations on more elements are kernels that several threads run: they stay pieces of a pass.
+inline constexpr std::int64_t kMostElements = 1 << 18;
 
 /// Everything that is known of one object of the frame by asking it; nothing is changed.
 struct IteratorState {

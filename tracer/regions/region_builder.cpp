@@ -6,6 +6,7 @@
 #include "arrays/arrays.h"
 #include "cpython/objects.h"
 #include "graph_ir/ops.h"
+#include "graph_ir/print.h"
 #include "runtime/base/error.h"
 
 namespace fj {
@@ -21,7 +22,11 @@ void describe_types(const Known& known, std::string& out) {
   out += char('A' + int(known.kind));
   switch (known.kind) {
     case Known::Kind::Number: out += char('0' + int(known.boxing)); out += char('a' + int(known.dtype)); break;
-    case Known::Kind::Object: out += std::to_string(std::uintptr_t(known.object.get())); break;
+    case Known::Kind::Object: case Known::Kind::Method:
+      out += std::to_string(std::uintptr_t(known.object.get()));
+      break;
+    case Known::Kind::Fresh: out += char('a' + int(known.dtype)); break;
+    case Known::Kind::View: out += char('0' + int(known.step)); break;
     case Known::Kind::Range: case Known::Kind::RangeIterator: case Known::Kind::TupleIterator:
       out += std::to_string(known.step);
       break;
@@ -38,8 +43,9 @@ void each_value(Known& known, const Visit& visit) {
     visit(known.value);
     known.object = {};
   }
-  if (known.kind == Known::Kind::Row || known.kind == Known::Kind::Complex) visit(known.value);
-  if (known.kind == Known::Kind::Complex) visit(known.imaginary);
+  if (known.kind == Known::Kind::View || known.kind == Known::Kind::Fresh || known.kind == Known::Kind::Complex)
+    visit(known.value);
+  if (known.kind == Known::Kind::Complex || known.kind == Known::Kind::Fresh) visit(known.imaginary);
   for (Known& item : known.items) each_value(item, visit);
 }
 
@@ -55,8 +61,8 @@ std::vector<int> count_entrances(const FjCode& code) {
   return entrances;
 }
 
-RegionBuilder::RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values, bool rereads)
-    : loop_(loop), values_(values), rereads_(rereads) {
+RegionBuilder::RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values, Needs met)
+    : loop_(loop), values_(values), met_(met) {
   objects_.assign(values.slots.begin(), values.slots.end());
   contexts_.emplace_back(new Context{&code, reinterpret_cast<PyCodeObject*>(code.code), values.function->func_globals,
                                      values.function->func_builtins, loop.header, loop.last, count_entrances(code)});
@@ -112,24 +118,41 @@ std::optional<LoopRegion> RegionBuilder::build(std::string& why) {
   return std::move(made_);
 }
 
+/// Where values are shared, what computes the same as something before it is that.
+ValueId RegionBuilder::compute(region::Instruction made, DType dtype) {
+  if (sharing_ == 0 && made.code != Code::Constant) {
+    const ValueId result = made.result = region_.new_value(dtype);
+    note_hint(made);
+    block().body.push_back(std::move(made));
+    return result;
+  }
+  std::vector<std::uint32_t> operands;
+  for (ValueId operand : made.operands) operands.push_back(operand.index);
+  std::string constant;
+  if (made.code == Code::Constant) constant = fj::text(made.constant);
+  const auto [known, is_new] =
+      computed_.try_emplace({made.code, made.op, std::move(operands), int(dtype), std::move(constant)});
+  if (!is_new) return known->second;
+  known->second = made.result = region_.new_value(dtype);
+  note_hint(made);
+  block().body.push_back(std::move(made));
+  return known->second;
+}
+
 ValueId RegionBuilder::constant(DType dtype, const Scalar& value) {
   region::Instruction made{};
   made.code = Code::Constant;
   made.constant = value;
-  made.result = region_.new_value(dtype);
-  block().body.push_back(made);
-  return made.result;
+  return compute(std::move(made), dtype);
 }
 
 ValueId RegionBuilder::op(Op op, std::vector<ValueId> operands) {
   region::Instruction made{};
   made.code = Code::Pointwise;
   made.op = op;
-  const bool asks = row(op).type_rule == "Bool";
-  made.result = region_.new_value(asks ? DType::Bool : type(operands.back()));
+  const DType dtype = row(op).type_rule == "Bool" ? DType::Bool : type(operands.back());
   made.operands = std::move(operands);
-  block().body.push_back(made);
-  return made.result;
+  return compute(std::move(made), dtype);
 }
 
 ValueId RegionBuilder::cast(ValueId value, DType to) {
@@ -138,9 +161,48 @@ ValueId RegionBuilder::cast(ValueId value, DType to) {
   made.code = Code::Pointwise;
   made.op = Op::cast;
   made.operands = {value};
-  made.result = region_.new_value(to);
-  block().body.push_back(made);
-  return made.result;
+  return compute(std::move(made), to);
+}
+
+std::optional<std::int64_t> RegionBuilder::hint(ValueId value) const {
+  return value.index < hints_.size() ? hints_[value.index] : std::nullopt;
+}
+
+void RegionBuilder::set_hint(ValueId value, std::optional<std::int64_t> to) {
+  if (hints_.size() <= value.index) hints_.resize(value.index + 1);
+  hints_[value.index] = to;
+}
+
+/// What an instruction on integers gives for the values of where the region is built.
+void RegionBuilder::note_hint(const region::Instruction& made) {
+  if (made.code == Code::Constant) {
+    if (const auto* number = std::get_if<std::int64_t>(&made.constant)) set_hint(made.result, *number);
+    return;
+  }
+  std::int64_t given[3];
+  for (std::size_t i = 0; i < made.operands.size(); ++i) {
+    const auto known = hint(made.operands[i]);
+    if (!known || i == 3) return;
+    given[i] = *known;
+  }
+  const std::int64_t a = given[0], b = given[1];
+  const auto wrapped = [&](auto&& with) { return std::int64_t(with(std::uint64_t(a), std::uint64_t(b))); };
+  switch (made.op) {
+    case Op::add: return set_hint(made.result, wrapped(std::plus<>()));
+    case Op::sub: return set_hint(made.result, wrapped(std::minus<>()));
+    case Op::mul: return set_hint(made.result, wrapped(std::multiplies<>()));
+    case Op::abs: return set_hint(made.result, a < 0 ? std::int64_t(0 - std::uint64_t(a)) : a);
+    case Op::cast: return type(made.operands[0]) == DType::I64 ? set_hint(made.result, a) : void();
+    case Op::eq: return set_hint(made.result, a == b);
+    case Op::ne: return set_hint(made.result, a != b);
+    case Op::lt: return set_hint(made.result, a < b);
+    case Op::le: return set_hint(made.result, a <= b);
+    case Op::gt: return set_hint(made.result, a > b);
+    case Op::ge: return set_hint(made.result, a >= b);
+    case Op::where: return set_hint(made.result, given[a ? 1 : 2]);
+    case Op::floor_div: return b > 0 && a >= 0 ? set_hint(made.result, a / b) : void();
+    default: return;
+  }
 }
 
 ValueId RegionBuilder::call(std::string_view function, std::vector<ValueId> operands) {
@@ -159,6 +221,13 @@ ValueId RegionBuilder::checked(Code code, ValueId a, ValueId b) {
   made.operands = {a, b};
   made.result = region_.new_value(type(a));
   made.leave = leave_here();
+  const auto known_a = hint(a), known_b = hint(b);
+  std::int64_t result;
+  if (known_a && known_b &&
+      !(code == Code::CheckedAdd   ? __builtin_add_overflow(*known_a, *known_b, &result)
+        : code == Code::CheckedSub ? __builtin_sub_overflow(*known_a, *known_b, &result)
+                                   : __builtin_mul_overflow(*known_a, *known_b, &result)))
+    set_hint(made.result, result);
   block().body.push_back(made);
   return made.result;
 }
@@ -168,12 +237,13 @@ ValueId RegionBuilder::add_no_wrap(ValueId a, ValueId b) {
   made.code = Code::AddNoWrap;
   made.operands = {a, b};
   made.result = region_.new_value(type(a));
+  if (hint(a) && hint(b)) set_hint(made.result, *hint(a) + *hint(b));
   block().body.push_back(made);
   return made.result;
 }
 
 region::Leave RegionBuilder::leave_here() {
-  if (context_->caller == nullptr) return leave(at_, before_);
+  if (context_->caller == nullptr) return leave(replay_at_, replay_);
   const Context* outermost = context_;
   while (outermost->caller->caller != nullptr) outermost = outermost->caller;
   State state = before_;
@@ -187,10 +257,23 @@ void RegionBuilder::leave_if_asked() {
   asked.leave = leave_here();
   block().body.push_back(std::move(asked));
   // Tens of milliseconds, about.
-  if (rereads_) leave_if(op(Op::ge, {state_.passes, integer(std::int64_t(1) << 24)}));
+  if (met_.rereading) leave_if(op(Op::ge, {state_.passes, integer(std::int64_t(1) << 24)}));
+}
+
+void RegionBuilder::go_back() {
+  leave_if_asked();
+  if (!met_.sweeping) return;
+  const auto mark = [&](auto&& self, const Known& known) -> void {
+    if (known.kind == Known::Kind::Fresh) run("mark", {known.value});
+    for (const Known& item : known.items) self(self, item);
+  };
+  for (const Known& known : state_.places) mark(mark, known);
+  run("sweep", {});
 }
 
 void RegionBuilder::leave_if(ValueId condition) {
+  // What has been asked already is not asked again.
+  if (!computed_.try_emplace({Code::LeaveIf, Op::add, {condition.index}, 0, ""}, condition).second) return;
   region::Instruction made{};
   made.code = Code::LeaveIf;
   made.operands = {condition};
@@ -281,15 +364,28 @@ Holding RegionBuilder::holding(const Known& known, std::vector<ValueId>& values)
       made.kind = Holding::Kind::Tuple;
       items();
       break;
-    case Known::Kind::Row: {
-      made.kind = Holding::Kind::Row;
-      Holding array;
-      array.place = known.place;
-      made.place = -1;
-      made.items.push_back(std::move(array));
+    case Known::Kind::Fresh:
+      made.kind = Holding::Kind::Fresh;
+      made.dtype = known.dtype;
+      made.rank = int(known.items.size());
+      made.value = value(known.value);
+      for (const Known& size : known.items) value(size.value);
+      break;
+    case Known::Kind::View:
+      made.kind = Holding::Kind::View;
+      made.dtype = dtype(known);
+      made.rank = int(known.items.size() / 2);
+      made.items.push_back(holding(known.items[0], values));
+      made.value = value(known.value);
+      for (std::size_t i = 1; i < known.items.size(); ++i) value(known.items[i].value);
+      break;
+    case Known::Kind::Slice:
+      made.kind = Holding::Kind::Slice;
       items();
       break;
-    }
+    case Known::Kind::Method: case Known::Kind::Expression:
+      FJ_CHECK(false, "a pending value where the region is left");
+      break;
   }
   return made;
 }
@@ -350,7 +446,9 @@ region::Target RegionBuilder::target(int to, State state) {
   region_.blocks.emplace_back();
   region::Block& block = region_.blocks.back();
   const auto renew = [&](ValueId& value) {
+    const auto known = hint(value);
     value = region_.new_value(type(value));
+    set_hint(value, known);
     block.parameters.push_back(value);
   };
   for (Known& known : passed.places) each_value(known, renew);
@@ -377,6 +475,7 @@ bool RegionBuilder::branch(ValueId condition, int yes, int no, const State& yes_
 }
 
 void RegionBuilder::fork(ValueId condition, const Known& yes, const Known& no) {
+  force();
   State yes_state = state_, no_state = state_;
   yes_state.places.push_back(yes);
   no_state.places.push_back(no);
@@ -387,9 +486,10 @@ void RegionBuilder::fork(ValueId condition, const Known& yes, const Known& no) {
 std::optional<LoopRegion> build_region(const FjCode& code, const Loop& loop, const FrameValues& values,
                                        std::string& why) {
   remember_known_functions();
-  RegionBuilder builder(code, loop, values, false);
+  RegionBuilder builder(code, loop, values, {});
   std::optional<LoopRegion> made = builder.build(why);
-  return made && builder.needs_rereading() ? RegionBuilder(code, loop, values, true).build(why) : std::move(made);
+  if (!made || builder.needs() == RegionBuilder::Needs{}) return made;
+  return RegionBuilder(code, loop, values, builder.needs()).build(why);
 }
 
 }  // namespace fj

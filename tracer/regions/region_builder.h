@@ -1,6 +1,8 @@
 /// The builder of loop_region.h: what its files share.
 #pragma once
 
+#include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,6 +13,8 @@
 
 namespace fj {
 
+struct Expression;
+
 /// What is known of an object while a region is built.
 struct Known {
   enum class Kind : std::uint8_t {
@@ -20,7 +24,14 @@ struct Known {
     Number,     // `value`, of type `boxing` (and `dtype`); `object` too where it is a constant
     Complex,    // Python's: `value` and `imaginary`
     Array,      // the array at `place`
-    Row,        // of the array at `place`, its first axes indexed by the items; `value`: the element it begins at
+    Fresh,      // an array that the region has made, without gaps, at the address `value`, which is the element
+                // `imaginary` of the heap; items: its sizes
+    View,       // of items[0], an Array or Fresh; `value`: the element it begins at; then size and stride of each axis.
+                // `step` 1: the last stride is 1
+    Slice,      // items: start, stop, step
+    // Pending: used up in the statement that makes them, so that the region is left in front of it (replay_).
+    Expression, // an array that is not computed yet
+    Method,     // `object` is its name, items[0] whose it is
     Range,      // items: start, end
     RangeIterator,  // items: next, end
     Items,       // an iterator over items[0], an Array or Row; items[1]: the index
@@ -30,14 +41,22 @@ struct Known {
     Tuple,
   };
   Kind kind = Kind::Empty;
-  int place = -1;        // Entry, Array, Row
+  int place = -1;        // Entry, Array
   Ref<> object;
   Boxing boxing = Boxing::Int;
   DType dtype = DType::I64;
   ValueId value, imaginary;
   std::int64_t step = 1; // Range, RangeIterator; 0: it is items[2]
   std::vector<Known> items;
+  std::shared_ptr<const Expression> expression;
 
+  bool is_pending() const {
+    return kind == Kind::Expression || kind == Kind::Method ||
+           std::any_of(items.begin(), items.end(), [](const Known& item) { return item.is_pending(); });
+  }
+  bool is_array() const {
+    return kind == Kind::Array || kind == Kind::Fresh || kind == Kind::View || kind == Kind::Expression;
+  }
   bool is_number() const { return kind == Kind::Number; }
   bool is_numpy() const { return is_number() && boxing == Boxing::Numpy; }
   /// It is moved on by who goes through it: two of what is known would go apart.
@@ -46,6 +65,34 @@ struct Known {
            kind == Kind::Enumerate || kind == Kind::Zip;
   }
 };
+
+struct Axis {
+  ValueId size, stride;  // no stride: it is 1
+  bool fixed = false;    // of one element, which each index names: it is broadcast
+};
+
+/// Where elements are.
+struct Layout {
+  int memory = -1;
+  DType dtype = DType::F64;
+  ValueId offset;        // none: 0
+  std::vector<Axis> axes;
+};
+
+/// Elementwise operations on arrays, computed where the result is needed: each element in one go.
+struct Expression {
+  enum class Kind : std::uint8_t { Scalar, Elements, Operation } kind = Kind::Scalar;
+  DType dtype = DType::F64;
+  std::vector<ValueId> sizes;
+  ValueId scalar;        // Scalar
+  Layout layout;         // Elements
+  Known of;              // Elements: the array
+  Op op = Op::add;       // Operation; Op::cast: to `dtype`
+  std::vector<std::shared_ptr<const Expression>> operands;
+  bool reports = false;  // NumPy may warn of it
+  int cost = 0;          // operations
+};
+using Lazy = std::shared_ptr<const Expression>;
 
 /// The instruction is CPython's, for a reason in words.
 struct Unknown {
@@ -60,10 +107,15 @@ class RegionBuilder {
   using Code = region::Code;
 
   /// `rereads`: the region is left after many passes, so that what others may change is looked at again.
-  RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values, bool rereads);
+  /// What is known when the loop has been looked at once: that the region is to be left after many passes, so that what
+  /// others may change is looked at again; that it makes arrays, of which those are kept that variables hold.
+  struct Needs {
+    bool rereading = false, sweeping = false;
+    bool operator==(const Needs&) const = default;
+  };
+  RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values, Needs met);
   std::optional<LoopRegion> build(std::string& why);
-  /// What was built reads names whose values others may change while it runs.
-  bool needs_rereading() const { return reread_ && !rereads_; }
+  Needs needs() const { return {reread_, allocates_}; }
 
   // ---- values: the element types are those of the operands
   ValueId constant(DType dtype, const Scalar& value);
@@ -111,15 +163,54 @@ class RegionBuilder {
   Known converted(const Known& value, Boxing boxing, DType dtype);
   /// What an element of an array of this dtype becomes where the number is assigned to it.
   ValueId stored(const Known& value, DType dtype);
+  /// The dtype that NumPy computes in with numbers of these types. Nothing: it is not followed.
+  static std::optional<DType> common_dtype(const Known& a, const Known& b);
   void leave_unless_finite(ValueId value);
   /// NumPy would warn of the operation that made the result.
   void leave_if_reported(ValueId result, std::vector<ValueId> operands);
 
-  // ---- arrays and iterators
-  int rank(const Known& array) const;
+  // ---- arrays and iterators (array_rules.cpp)
+  Layout layout(const Known& array);
+  bool is_bytes(const Known& array) { return array.kind == Known::Kind::Array && facts(array).bytes; }
+  DType dtype(const Known& array);
+  int rank(const Known& array);
   ValueId size(const Known& array, int axis);
-  Known element(const Known& array, const std::vector<Known>& indices);
+  ValueId count(const std::vector<ValueId>& sizes);
+  Known view(const Known& array, ValueId offset, const std::vector<Axis>& axes);
+  Known part(const Known& array, const std::vector<Known>& indices);
   Known iterator(const Known& iterable);
+  Known transposed(const Known& array);
+
+  // ---- operations on arrays (expressions.cpp)
+  Lazy expression(const Known& value);
+  Lazy cast(const Lazy& value, DType to);
+  Lazy apply(Op op, std::vector<Lazy> operands);
+  static Known lazy(Lazy expression);
+  /// Both as NumPy computes with them.
+  std::tuple<DType, Lazy, Lazy> promoted_operands(const Known& a, const Known& b, bool divided);
+  Known array_binary(int operation, const Known& a, const Known& b);
+  Known array_compare(int operation, const Known& a, const Known& b);
+  Known array_unary(Op op, const Known& a);
+  Known in_place(int operation, const Known& a, const Known& b);
+  void assign(const Known& array, const Known& value);
+  /// The array as one that is in memory.
+  Known computed(const Known& array);
+  Known temporary(const Lazy& of);
+  Known fresh(DType dtype, std::vector<ValueId> sizes);
+  void fill(const Layout& to, const Lazy& value, int apart);
+  void copy(const Layout& to, ValueId from);
+  void note_elements(const std::vector<ValueId>& sizes);
+
+  // ---- functions of arrays (array_functions.cpp)
+  std::optional<Known> method(const std::string& name, const Known& of, const std::vector<Known>& arguments);
+  std::optional<Known> reduced(std::string_view function, const Known& array);
+  std::optional<Known> product(const Known& a, const Known& b);
+  std::optional<std::vector<ValueId>> shape_of(const Known& sizes);
+  Known copied(const Known& array);
+  Known like(const Known& array, std::optional<double> value);
+  Known filled(DType dtype, const std::vector<ValueId>& sizes, std::optional<double> value);
+  ValueId run(std::string_view function, std::vector<ValueId> operands);
+  ValueId address(const Layout& layout);
 
   // ---- calls (known_functions.cpp)
   std::optional<Known> call_known(PyObject* callable, const std::vector<Known>& arguments);
@@ -166,9 +257,28 @@ class RegionBuilder {
   /// The object that a name of a namespace has, which it has to have at each entrance; null: none.
   PyObject* named(PyObject* names, PyObject* name);
   Known memory(int place, RegionGuard guard, bool bytes);
+  int heap(DType dtype);
   ArrayFacts& facts(const Known& array);
-  ValueId offset(const Known& array, const std::vector<Known>& indices);
-  Known part_at(const Known& array, ValueId at, const std::vector<Known>& indices);
+  ValueId counted_index(const Known& index, ValueId size);
+  Axis sliced(const Known& slice, const Axis& axis, ValueId& offset);
+  ValueId moved(ValueId offset, ValueId index, ValueId stride);
+  Known loaded(const Known& array, ValueId offset);
+  void store(const Layout& to, ValueId offset, ValueId value, int apart = -1);
+  void written(const Known& array);
+  ValueId element(const Lazy& of, const std::vector<ValueId>& indices, bool dense, int apart);
+  Lazy broadcast(const Lazy& of, const std::vector<ValueId>& sizes);
+  void for_each(const std::vector<ValueId>& sizes, const std::vector<int>& order,
+                const std::function<void(const std::vector<ValueId>&)>& body);
+  /// The sizes are the same, or the region is left: false if it is known that they are not.
+  void expect_equal(ValueId a, ValueId b);
+  void expect_c_order(const Lazy& of);
+  /// Computes the expressions that are pending.
+  void force();
+  bool has_pending() const;
+  void expect_none_pending();
+  std::optional<std::int64_t> hint(ValueId value) const;
+  void set_hint(ValueId value, std::optional<std::int64_t> to);
+  void note_hint(const region::Instruction& made);
 
   void run(Pending pending);
   /// False: the block has ended.
@@ -176,8 +286,8 @@ class RegionBuilder {
   bool call_instruction(const FjInstr& instr);
   void load_global(const FjInstr& instr);
   void load_attribute(PyObject* name);
-  void subscript();
-  void store_subscript();
+  void subscript(const Known& container, const Known& index);
+  void store_subscript(const Known& container, const Known& index, const Known& value);
   bool next_item(const FjInstr& instr, int at);
   bool contains(const FjInstr& instr);
   bool branch(ValueId condition, int yes, int no, const State& yes_state, const State& no_state);
@@ -188,7 +298,11 @@ class RegionBuilder {
   region::Leave leave(int instruction, const State& state);
   /// Before the instruction that is being built.
   region::Leave leave_here();
+  ValueId compute(region::Instruction made, DType dtype);
   void leave_if_asked();
+  /// Before a jump back: what is asked in each pass.
+  void go_back();
+  void leave_to_cpython(const Unknown& unknown);
   Context* inlined(PyFunctionObject* function, int call);
   bool enter_function(PyFunctionObject* function, const std::vector<Known>& arguments, int call);
   bool return_from_function();
@@ -220,8 +334,25 @@ class RegionBuilder {
   std::map<std::tuple<const Context*, int, std::string>, int> versions_;  // by instruction and places in tuples
   std::vector<Pending> pending_;
   State state_, before_;
-  bool rereads_ = false,
-       reread_ = false;  // names that others may change are read; the region is left now and then for that
+  /// The last instruction before which no expression was pending: where CPython begins when the region is left.
+  State replay_;
+  int replay_at_ = 0;
+  /// While it lives, values are shared: those of indices and sizes, which no variable gets.
+  struct Sharing {
+    explicit Sharing(RegionBuilder& b) : depth(b.sharing_) { ++depth; }
+    ~Sharing() { --depth; }
+    Sharing(const Sharing&) = delete;
+    int& depth;
+  };
+  int sharing_ = 0;
+  /// What the block has computed already.
+  std::map<std::tuple<Code, Op, std::vector<std::uint32_t>, int, std::string>, ValueId> computed_;
+  std::vector<std::optional<std::int64_t>> hints_;  // by value: what it is where the region is built
+  std::map<DType, int> heaps_;                      // memories
+  int nests_ = 0;
+  bool allocates_ = false;
+  const Needs met_;
+  bool reread_ = false;  // names that others may change are read
   int block_ = 0, at_ = 0;
   bool ended_ = false;
   int finished_passes_ = 0;

@@ -43,8 +43,14 @@ std::optional<DType> promoted(DType a, DType b) {
   }
 }
 
-/// The dtype that NumPy computes in: a Python number is weak. Nothing: it is not followed.
-std::optional<DType> common(const Known& a, const Known& b) {
+std::int64_t least_of(DType dtype) {
+  return is_signed_integer(dtype) ? -(std::int64_t(1) << (8 * size_in_bytes(dtype) - 2)) * 2 : 0;
+}
+
+}  // namespace
+
+/// A Python number is weak.
+std::optional<DType> RegionBuilder::common_dtype(const Known& a, const Known& b) {
   if (a.is_numpy() && b.is_numpy()) return promoted(a.dtype, b.dtype);
   const Known& strong = a.is_numpy() ? a : b;
   const Known& weak = a.is_numpy() ? b : a;
@@ -54,12 +60,6 @@ std::optional<DType> common(const Known& a, const Known& b) {
     default: return is_float(strong.dtype) ? strong.dtype : DType::F64;
   }
 }
-
-std::int64_t least_of(DType dtype) {
-  return is_signed_integer(dtype) ? -(std::int64_t(1) << (8 * size_in_bytes(dtype) - 2)) * 2 : 0;
-}
-
-}  // namespace
 
 Known RegionBuilder::number(Boxing boxing, DType dtype, ValueId value) {
   Known made;
@@ -309,7 +309,7 @@ Known python_binary(RegionBuilder& b, int operation, const Known& x, const Known
 }
 
 Known numpy_binary(RegionBuilder& b, int operation, const Known& x, const Known& y) {
-  const auto dtype = common(x, y);
+  const auto dtype = RegionBuilder::common_dtype(x, y);
   if (!dtype) throw Unknown{"an operation of NumPy scalars of signed and unsigned 64 bits"};
   DType type = *dtype;
   if (operation == NB_TRUE_DIVIDE && !is_float(type)) {
@@ -433,7 +433,7 @@ Known RegionBuilder::compare(int operation, const Known& a, const Known& b) {
     leave_if(op(Op::lt, {python, integer(0)}));
     return result(cast(a.value, DType::U64), cast(b.value, DType::U64));
   }
-  const auto dtype = common(a, b);
+  const auto dtype = common_dtype(a, b);
   if (!dtype) throw Unknown{"a comparison of NumPy scalars of signed and unsigned 64 bits"};
   return result(as_dtype(a, *dtype), as_dtype(b, *dtype));
 }

@@ -1,0 +1,190 @@
+// Reductions, products and makers of arrays: functions of the region library (runtime/region_library.h) on memory.
+#include <opcode.h>
+
+#include "graph_ir/ops.h"
+#include "runtime/base/error.h"
+#include "runtime/region_library.h"
+#include "tracer/regions/region_builder.h"
+
+namespace fj {
+
+ValueId RegionBuilder::run(std::string_view function, std::vector<ValueId> operands) {
+  region::Instruction made{};
+  made.code = Code::Run;
+  made.function = library_number(function);
+  FJ_CHECK(made.function >= 0, "a function of the region library");
+  made.operands = std::move(operands);
+  const auto result = region_library()[std::size_t(made.function)].result;
+  if (result) made.result = region_.new_value(*result);
+  allocates_ = allocates_ || function == "allocate";
+  block().body.push_back(made);
+  return made.result;
+}
+
+ValueId RegionBuilder::address(const Layout& layout) {
+  region::Instruction made{};
+  made.code = Code::Address;
+  made.memory = layout.memory;
+  made.operands = {layout.offset.valid() ? layout.offset : integer(0)};
+  made.result = region_.new_value(DType::I64);
+  block().body.push_back(made);
+  return made.result;
+}
+
+namespace {
+
+/// Elements one after the other, `step` apart.
+struct Run {
+  ValueId data, count, step;
+};
+
+/// The whole array as one run, copied where it has several axes.
+Run as_run(RegionBuilder& b, const Known& array) {
+  Known whole = array;
+  if (whole.kind == Known::Kind::Expression || (whole.kind != Known::Kind::Fresh && b.rank(whole) != 1))
+    whole = b.temporary(b.expression(whole));
+  const Layout of = b.layout(whole);
+  std::vector<ValueId> sizes;
+  for (const Axis& axis : of.axes) sizes.push_back(axis.size);
+  const ValueId step = of.axes.size() == 1 && of.axes[0].stride.valid() ? of.axes[0].stride : b.integer(1);
+  return {b.address(of), b.count(sizes), step};
+}
+
+void release(RegionBuilder& b, const Known& array, const Run& run) {
+  if (array.kind == Known::Kind::Expression) b.run("release", {run.data});
+}
+
+}  // namespace
+
+/// Of all elements: sum, mean, max, min, argmax, argmin, any, all.
+std::optional<Known> RegionBuilder::reduced(std::string_view function, const Known& array) {
+  if (is_bytes(array)) return std::nullopt;
+  const DType of = dtype(array);
+  const std::string suffix = "_" + std::string(fj::name(of));
+  const auto reported = [&](auto&& compute) {
+    // The flags are those of the sum: what it is of has been looked at.
+    if (is_float(of)) run("clear_reports", {});
+    const ValueId made = compute();
+    if (is_float(of)) leave_if(op(Op::ne, {run("reports", {}), integer(0)}));
+    return made;
+  };
+  if (function == "mean" && !is_float(of)) return std::nullopt;
+  if ((function == "any" || function == "all") && of != DType::Bool) return std::nullopt;
+  const Run elements = as_run(*this, array);
+  const std::vector<ValueId> operands{elements.data, elements.count, elements.step};
+  if (function == "any" || function == "all") {
+    const ValueId count = run("count_true", operands);
+    release(*this, array, elements);
+    return numpy(op(function == "any" ? Op::ne : Op::eq, {count, function == "any" ? integer(0) : elements.count}),
+                 DType::Bool);
+  }
+  if (function != "sum") leave_if(op(Op::eq, {elements.count, integer(0)}));
+  if (function == "sum" || function == "mean") {
+    const ValueId sum = reported([&] { return run("sum" + suffix, operands); });
+    release(*this, array, elements);
+    const Known made = numpy(sum, type(sum));
+    return function == "sum" ? made : binary(NB_TRUE_DIVIDE, made, python_int(elements.count));
+  }
+  static constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"max", "greatest"}, {"amax", "greatest"}, {"min", "least"}, {"amin", "least"}, {"argmax", "where_greatest"}, {"argmin", "where_least"}};
+  for (const auto& [name, of_library] : kNames)
+    if (function == name) {
+      const ValueId made = run(std::string(of_library) + suffix, operands);
+      release(*this, array, elements);
+      return numpy(made, type(made));
+    }
+  return std::nullopt;
+}
+
+/// Of vectors and matrices of one type of floats.
+std::optional<Known> RegionBuilder::product(const Known& a, const Known& b) {
+  const Sharing sharing(*this);
+  if (!a.is_array() || !b.is_array() || is_bytes(a) || is_bytes(b)) return std::nullopt;
+  const DType of = dtype(a);
+  const int rank_a = rank(a), rank_b = rank(b);
+  if (of != dtype(b) || !is_float(of) || rank_a > 2 || rank_b > 2) return std::nullopt;
+  const std::string suffix = "_" + std::string(fj::name(of));
+  const auto in_memory = [&](const Known& known) {
+    return known.kind == Known::Kind::Expression ? temporary(known.expression) : known;
+  };
+  const Known left = in_memory(a), right = in_memory(b);
+  const Layout p = layout(left), q = layout(right);
+  const auto step = [&](const Axis& axis) { return axis.stride.valid() ? axis.stride : integer(1); };
+  const Axis& depth = p.axes.back();
+  expect_equal(depth.size, q.axes.front().size);
+  std::vector<ValueId> work;
+  for (const Layout* layout : {&p, &q})
+    for (const Axis& axis : layout->axes) work.push_back(axis.size);
+  note_elements(work);
+  run("clear_reports", {});
+  Known made;
+  if (rank_a == 1 && rank_b == 1) {
+    made = numpy(run("dot" + suffix, {address(p), step(depth), address(q), step(q.axes[0]), depth.size}), of);
+  } else {
+    const ValueId one = integer(1);
+    const ValueId rows = rank_a == 2 ? p.axes[0].size : one, columns = rank_b == 2 ? q.axes[1].size : one;
+    std::vector<ValueId> sizes;
+    if (rank_a == 2) sizes.push_back(rows);
+    if (rank_b == 2) sizes.push_back(columns);
+    made = fresh(of, sizes);
+    run("product" + suffix, {rows, columns, depth.size, address(p), rank_a == 2 ? step(p.axes[0]) : depth.size,
+                             step(depth), address(q), step(q.axes[0]), rank_b == 2 ? step(q.axes[1]) : one,
+                             made.value});
+  }
+  leave_if(op(Op::ne, {run("reports", {}), integer(0)}));
+  return made;
+}
+
+/// What a number or a tuple of numbers says as a shape.
+std::optional<std::vector<ValueId>> RegionBuilder::shape_of(const Known& sizes) {
+  std::vector<ValueId> made;
+  if (sizes.is_number()) {
+    made.push_back(index(sizes));
+  } else if (const auto items = tuple_items(sizes)) {
+    for (const Known& item : *items) {
+      if (!item.is_number()) return std::nullopt;
+      made.push_back(index(item));
+    }
+  }
+  if (made.empty()) return std::nullopt;
+  return made;
+}
+
+std::optional<Known> RegionBuilder::method(const std::string& name, const Known& of,
+                                           const std::vector<Known>& arguments) {
+  if (name == "dot" && arguments.size() == 1) return product(of, arguments[0]);
+  if (!arguments.empty() || is_bytes(of)) return std::nullopt;
+  if (name == "copy") return temporary(expression(of));
+  if (name == "transpose") return transposed(of);
+  return reduced(name, of);
+}
+
+/// In the array's own order, as np.copy has it.
+Known RegionBuilder::copied(const Known& array) { return computed(lazy(expression(array))); }
+
+/// An array of the type and shape of another; `value`: of that in each place.
+Known RegionBuilder::like(const Known& array, std::optional<double> value) {
+  const Lazy of = expression(array);
+  expect_c_order(of);
+  return filled(of->dtype, of->sizes, value);
+}
+
+Known RegionBuilder::filled(DType dtype, const std::vector<ValueId>& sizes, std::optional<double> value) {
+  const Sharing sharing(*this);
+  const Known made = fresh(dtype, sizes);
+  if (!value) return made;
+  if (*value == 0) {
+    run("clear", {made.value, op(Op::mul, {count(sizes), integer(std::int64_t(size_in_bytes(dtype)))})});
+    return made;
+  }
+  auto number = std::make_shared<Expression>();
+  number->dtype = dtype;
+  number->scalar = is_float(dtype)             ? constant(dtype, *value)
+                   : dtype == DType::Bool      ? constant(dtype, *value != 0)
+                   : is_signed_integer(dtype) ? constant(dtype, std::int64_t(*value))
+                                               : constant(dtype, std::uint64_t(*value));
+  fill(layout(made), number, -1);
+  return made;
+}
+
+}  // namespace fj
