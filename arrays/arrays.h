@@ -63,8 +63,8 @@ struct ArrayView {
 };
 bool read_numpy(PyObject* array, ArrayView& view);
 bool read_torch(PyObject* tensor, ArrayView& view);
-/// When the NumPy array ends nothing happens but that memory is free: no weak reference sees it, and what owns the memory
-/// is such an array too.
+/// When the NumPy array ends nothing happens but that memory is free: no weak reference sees it, and what owns the
+/// memory is such an array too.
 bool ends_unseen(PyObject* numpy_array);
 /// What np.broadcast_arrays gives: NumPy warns where it is written.
 bool warns_of_writes(PyObject* numpy_array);

@@ -212,6 +212,8 @@ std::shared_ptr<CompiledLoop> make_region(const FjCode& code, const Loop& loop, 
   }
   const std::vector<std::string> faults = region::verify(built->region);
   FJ_CHECK(faults.empty(), faults.front() + "\n" + region::print(built->region));
+  if (log_enabled(Artifact::code, built->region.name))
+    log(Artifact::code, region_listing(built->region, target_for("")));
   PyThreadState* const self = fj_release_gil();
   std::unique_ptr<CompiledRegion> compiled;
   std::string failure;

@@ -103,6 +103,47 @@ void copy(RegionHeap&, std::int64_t to, std::int64_t row_step, std::int64_t step
   }
 }
 
+template <class T>
+std::int64_t gather_elements(const T* from, std::int64_t step, std::int64_t size, const std::int64_t* at,
+                             std::int64_t at_step, std::int64_t count, T* to) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::int64_t index = at[i * at_step];
+    index += index < 0 ? size : 0;
+    if (index < 0 || index >= size) return 1;
+    to[i] = from[index * step];
+  }
+  return 0;
+}
+
+/// The elements that indices name, one after the other. 1: an index is out of range.
+std::int64_t gather(RegionHeap&, std::int64_t from, std::int64_t step, std::int64_t size, std::int64_t at,
+                    std::int64_t at_step, std::int64_t count, std::int64_t bytes, std::int64_t to) {
+  const auto of = [&](auto unit) {
+    using T = decltype(unit);
+    return gather_elements(pointer<T>(from), step, size, pointer<std::int64_t>(at), at_step, count,
+                           const_cast<T*>(pointer<T>(to)));
+  };
+  switch (bytes) {
+    case 1: return of(std::uint8_t());
+    case 2: return of(std::uint16_t());
+    case 4: return of(std::uint32_t());
+    default: return of(std::uint64_t());
+  }
+}
+
+/// The rows of each of `outer` parts, without gaps, moved on by `shift`, and round.
+void roll(RegionHeap&, std::int64_t from, std::int64_t outer, std::int64_t rows, std::int64_t row_bytes,
+          std::int64_t shift, std::int64_t to) {
+  if (rows == 0) return;
+  const std::int64_t start = (shift % rows + rows) % rows * row_bytes, bytes = rows * row_bytes;
+  const auto* source = reinterpret_cast<const std::byte*>(std::uintptr_t(from));
+  auto* target = reinterpret_cast<std::byte*>(std::uintptr_t(to));
+  for (std::int64_t i = 0; i < outer; ++i, source += bytes, target += bytes) {
+    std::memcpy(target + start, source, std::size_t(bytes - start));
+    std::memcpy(target, source + bytes - start, std::size_t(start));
+  }
+}
+
 void clear_reports(RegionHeap&) { write_flags(read_flags() & ~kFlagBits); }
 /// The conditions that NumPy reports unless it is told otherwise.
 std::int64_t reports(RegionHeap&) { return conditions(read_flags()) & ~kFloatUnderflow; }
@@ -215,6 +256,58 @@ template <class T>
 std::int64_t where_greatest(RegionHeap&, std::int64_t data, std::int64_t count, std::int64_t step) {
   return where_extreme(Elements<T>{pointer<T>(data), count, step}, kGreater);
 }
+
+/// An array of three axes, of which the middle one is reduced: sizes and steps.
+template <class T>
+struct Along {
+  const T* data;
+  std::int64_t outer, outer_step, count, step, inner, inner_step;
+
+  Elements<T> line(std::int64_t i, std::int64_t j) const {
+    return {data + i * outer_step + j * inner_step, count, step};
+  }
+  template <class R, class Reduce>
+  void each(std::int64_t to, Reduce reduce) const {
+    R* result = reinterpret_cast<R*>(std::uintptr_t(to));
+    for (std::int64_t i = 0; i < outer; ++i)
+      for (std::int64_t j = 0; j < inner; ++j) *result++ = reduce(line(i, j));
+  }
+};
+
+/// Lines that are one after the other are pairwise sums, lines side by side are added row by row, as NumPy does both.
+template <class T>
+void sums(RegionHeap& heap, std::int64_t data, std::int64_t outer, std::int64_t outer_step, std::int64_t count,
+          std::int64_t step, std::int64_t inner, std::int64_t inner_step, std::int64_t to) {
+  const Along<T> of{pointer<T>(data), outer, outer_step, count, step, inner, inner_step};
+  if (inner == 1) {
+    return of.template each<Summed<T>>(to, [&](Elements<T> line) {
+      return sum<T>(heap, std::int64_t(reinterpret_cast<std::uintptr_t>(line.data)), line.count, line.step);
+    });
+  }
+  auto* result = reinterpret_cast<Summed<T>*>(std::uintptr_t(to));
+  std::fill(result, result + outer * inner, Summed<T>(0));
+  for (std::int64_t i = 0; i < outer; ++i, result += inner)
+    for (std::int64_t k = 0; k < count; ++k) {
+      const T* const row = of.data + i * outer_step + k * step;
+      if (inner_step == 1)
+        for (std::int64_t j = 0; j < inner; ++j) result[j] += Summed<T>(row[j]);
+      else
+        for (std::int64_t j = 0; j < inner; ++j) result[j] += Summed<T>(row[j * inner_step]);
+    }
+}
+
+#define FJ_ALONG(name, Result, reduce)                                                                           \
+  template <class T>                                                                                             \
+  void name(RegionHeap&, std::int64_t data, std::int64_t outer, std::int64_t outer_step, std::int64_t count,     \
+            std::int64_t step, std::int64_t inner, std::int64_t inner_step, std::int64_t to) {                   \
+    Along<T>{pointer<T>(data), outer, outer_step, count, step, inner, inner_step}.template each<Result>(         \
+        to, [](Elements<T> line) { return reduce; });                                                            \
+  }
+FJ_ALONG(leasts, T, extreme(line, kLess))
+FJ_ALONG(greatests, T, extreme(line, kGreater))
+FJ_ALONG(where_leasts, std::int64_t, where_extreme(line, kLess))
+FJ_ALONG(where_greatests, std::int64_t, where_extreme(line, kGreater))
+#undef FJ_ALONG
 
 std::int64_t count_true(RegionHeap&, std::int64_t data, std::int64_t count, std::int64_t step) {
   const auto* of = pointer<std::uint8_t>(data);

@@ -20,7 +20,8 @@ constexpr int kPipelineVersion = 4;
 /// An empty module for the target. It lives in `context`.
 std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const Target& target);
 
-/// Few: for kernels, whose loops are emitted as they are to run. Loops: what is hoisted out of loops, and vectors, are LLVM's.
+/// Few: for kernels, whose loops are emitted as they are to run. Loops: what is hoisted out of loops, and vectors, are
+/// LLVM's.
 enum class Passes : std::uint8_t { Few, Loops };
 
 /// Passes and code generation. Both tiers give code that computes the same bits: no pass may change a floating-point

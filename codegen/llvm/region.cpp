@@ -3,6 +3,7 @@
 #include <map>
 
 #include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/InlineAsm.h>
 #include <llvm/IR/MDBuilder.h>
 #include <llvm/IR/Module.h>
 #include <llvm/IR/Verifier.h>
@@ -201,6 +202,15 @@ class RegionEmitter {
         function->setDoesNotThrow();
         function->addFnAttr(llvm::Attribute::WillReturn);
         return b.CreateCall(callee, arguments);
+      }
+      case region::Code::Opaque: {
+        Value* operand = value(instruction.operands[0]);
+        auto* type = llvm::FunctionType::get(operand->getType(), {operand->getType()}, false);
+#if defined(__x86_64__)
+        return b.CreateCall(llvm::InlineAsm::get(type, "", "=x,0", /*hasSideEffects=*/false), {operand});
+#else
+        return b.CreateCall(llvm::InlineAsm::get(type, "", "=w,0", /*hasSideEffects=*/false), {operand});
+#endif
       }
       case region::Code::Run: return run(instruction);
       case region::Code::Address: return b.CreatePtrToInt(element(instruction), b.getInt64Ty());

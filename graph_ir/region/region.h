@@ -26,8 +26,8 @@
 /// exit has happened and nothing behind it has, so that memory needs no copy: loads and stores are in the order of the
 /// text, on the user's own arrays. A value is used in blocks that its definition dominates.
 ///
-/// Arrays that a region makes are in memory that it allocates (runtime/region_library.h), which is reached through a memory
-/// that is the whole heap: `memory x: f64, heap: f64 heap`.
+/// Arrays that a region makes are in memory that it allocates (runtime/region_library.h), which is reached through a
+/// memory that is the whole heap: `memory x: f64, heap: f64 heap`.
 ///
 /// Scalars are computed as the graph's operations of the same name compute elements. One that could fail (an integer
 /// divided by zero) stands behind a leave_if that excludes it: the code does not look again.
@@ -53,11 +53,12 @@ enum class Code : std::uint8_t {
   CheckedMul,
   AddNoWrap,  // %x = add_no_wrap %a, %b : i64   whoever made the region knows that the type holds the result
   Call,       // %x = call pow(%a, %b) : f64     a function of functions.def: what the C library computes, bit for bit
-  Run,        // %x = run sum_f64(%a, %n, %one) : f64    a function of the region library, which works on memory
-  Load,       // %x = load m[%index] : f64        the index counts elements from where the memory begins
-  Store,      // store m[%index], %value
-  Address,    // %x = address m[%index] : i64
-  LeaveIf,    // leave_if %condition else k(...)
+  Opaque,  // %x = opaque %a : f64             the same, of which an optimiser knows nothing: it computes no report away
+  Run,     // %x = run sum_f64(%a, %n, %one) : f64    a function of the region library, which works on memory
+  Load,    // %x = load m[%index] : f64        the index counts elements from where the memory begins
+  Store,   // store m[%index], %value
+  Address,  // %x = address m[%index] : i64
+  LeaveIf,  // leave_if %condition else k(...)
   LeaveIfReported,  // leave_if_reported %result of %a, %b else k(...)    where NumPy would warn: the result is NaN and no operand
                     // is, or it is infinite and all operands are finite
   LeaveIfAsked,  // leave_if_asked else k(...)    where the caller asks for it: a signal has come

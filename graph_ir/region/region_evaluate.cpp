@@ -102,6 +102,9 @@ class Evaluator {
         set(instruction.result, function.operands == 1 ? function.one(number(0)) : function.two(number(0), number(1)));
         return false;
       }
+      case Code::Opaque:
+        values_[instruction.result.index] = values_[instruction.operands[0].index];
+        return false;
       case Code::Run: {
         const LibraryFunction& function = region_library()[std::size_t(instruction.function)];
         std::vector<std::uint64_t> cells(instruction.operands.size());

@@ -79,8 +79,8 @@ class Printer {
              list({instruction.operands.begin() + 1, instruction.operands.end()}) + " else " + text(instruction.leave);
     if (instruction.code == Code::LeaveIfAsked) return "leave_if_asked else " + text(instruction.leave);
     if (instruction.code == Code::Run) {
-      const std::string run =
-          "run " + std::string(region_library()[std::size_t(instruction.function)].name) + "(" + list(instruction.operands) + ")";
+      const std::string run = "run " + std::string(region_library()[std::size_t(instruction.function)].name) + "(" +
+                              list(instruction.operands) + ")";
       if (!instruction.result.valid()) return run;
       return name(instruction.result) + " = " + run + " : " + std::string(fj::name(region_.type(instruction.result)));
     }
@@ -89,6 +89,7 @@ class Printer {
       case Code::Constant: out += "constant " + fj::text(instruction.constant); break;
       case Code::Pointwise: out += std::string(fj::name(instruction.op)) + " " + list(instruction.operands); break;
       case Code::AddNoWrap: out += "add_no_wrap " + list(instruction.operands); break;
+      case Code::Opaque: out += "opaque " + list(instruction.operands); break;
       case Code::Call:
         out += "call " + std::string(functions()[std::size_t(instruction.function)].name) + "(" +
                list(instruction.operands) + ")";
@@ -303,6 +304,7 @@ class Parser : Scanner {
       for (int i = 0; i < 3; ++i)
         if (name == kChecked[i]) result.code = Code(int(Code::CheckedAdd) + i);
       if (name == "add_no_wrap") result.code = Code::AddNoWrap;
+      if (name == "opaque") result.code = Code::Opaque;
       if (result.code == Code::Pointwise) {
         const auto op = op_from_name(name);
         if (!op) fail("no operation is called `" + name + "`");

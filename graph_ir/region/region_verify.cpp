@@ -178,6 +178,10 @@ class Verifier {
           expect(type(1) == region_.memories[std::size_t(instruction.memory)].dtype,
                  "a store of another dtype than the memory's");
         break;
+      case Code::Opaque:
+        expect(count == 1 && is_float(type(0)) && region_.type(instruction.result) == type(0),
+               "an opaque value that is no float");
+        break;
       case Code::Address:
         expect(count == 1 && type(0) == DType::I64 && region_.type(instruction.result) == DType::I64,
                "an address of another dtype than i64");

@@ -66,7 +66,8 @@ void expect_same(const Region& region, const std::vector<Scalar>& inputs, const 
     std::vector<std::uint64_t> cells(inputs.size()), out(64, 0xdeadbeef);
     for (std::size_t i = 0; i < inputs.size(); ++i) cells[i] = cell(region.type(region.inputs[i]), inputs[i]);
     std::vector<void*> places;
-    for (DenseArray& memory : actual) places.push_back(memory.data.data());
+    for (std::size_t i = 0; i < actual.size(); ++i)
+      places.push_back(region.memories[i].heap ? nullptr : actual[i].data.data());
     const volatile std::uint8_t asked = 0;
     const auto compiled = compile_region(region, target_for(""), tier);
     RegionHeap heap;
@@ -136,7 +137,8 @@ TEST(RegionCode, EditDistance) {
 }
 
 TEST(RegionCode, NarrowIntegersFunctionsAndWhatIsReported) {
-  const Region region = region::parse_region(R"(region @f(%a: i8, %b: i8, %c: u64, %d: u64, %x: f64, %y: f64, %n: i64 natural) {
+  const Region region =
+      region::parse_region(R"(region @f(%a: i8, %b: i8, %c: u64, %d: u64, %x: f64, %y: f64, %n: i64 natural) {
 ^0:
   %sum = checked_add %a, %b : i8 else 1(%a)
   %product = checked_mul %c, %d : u64 else 2(%sum)
@@ -157,6 +159,58 @@ TEST(RegionCode, NarrowIntegersFunctionsAndWhatIsReported) {
             std::pair(infinity, infinity), std::pair(nan, 1.0), std::pair(1e300, 1e-300)})
         expect_same(region,
                     {std::int64_t(a), std::int64_t(b), std::uint64_t(c), std::uint64_t(d), x, y, std::int64_t(5)}, {});
+}
+
+TEST(RegionCode, ArraysThatARegionMakes) {
+  // The sum of x * k - 1 over every other element, by way of an array on the heap; left where it comes to infinity.
+  const Region region = region::parse_region(R"(region @f(%n: i64 natural, %k: f64) memory x: f64, heap: f64 heap {
+^0:
+  %zero = constant 0 : i64
+  %one = constant 1 : i64
+  %two = constant 2 : i64
+  %three = constant 3 : i64
+  %eight = constant 8 : i64
+  %minus = constant -1.0 : f64
+  %less = opaque %minus : f64
+  %bytes = mul %n, %eight : i64
+  %made = run allocate(%bytes) : i64
+  %none = eq %made, %zero : bool
+  leave_if %none else 1(%n)
+  %at = shift_right %made, %three : i64
+  run clear_reports()
+  jump ^1(%zero)
+^1(%i: i64):
+  %more = lt %i, %n : bool
+  branch %more, ^2, ^3
+^2:
+  %element = load x[%i] : f64 apart 0
+  %product = mul %element, %k : f64
+  %value = add %product, %less : f64
+  %place = add %at, %i : i64
+  store heap[%place], %value apart 0
+  %next = add_no_wrap %i, %one : i64
+  jump ^1(%next)
+^3:
+  %reported = run reports() : i64
+  %warns = ne %reported, %zero : bool
+  leave_if %warns else 2(%reported)
+  %from = address heap[%at] : i64
+  %rounded = add %n, %one : i64
+  %half = shift_right %rounded, %one : i64
+  %sum = run sum_f64(%from, %half, %two) : f64
+  %own = address x[%zero] : i64
+  %where = run where_greatest_f64(%own, %n, %one) : i64
+  run release(%made)
+  run mark(%made)
+  run sweep()
+  exit 0(%sum, %where)
+})");
+  EXPECT_EQ(region::print(region::parse_region(region::print(region))), region::print(region));
+  std::vector<double> x;
+  for (int i = 0; i < 301; ++i) x.push_back(i * 37 % 101 / 7.0);
+  for (double k : {2.0, -0.5, 1e308})
+    for (std::int64_t n : {1, 7, 128, 301})
+      expect_same(region, {n, k}, {array(DType::F64, x), DenseArray(DType::F64, {0})});
 }
 
 TEST(RegionCode, LeavesAsAsked) {

@@ -16,6 +16,7 @@ import time
 
 sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parent.parent)]
 
+import array_loops  # noqa: E402
 import case  # noqa: E402
 import grow  # noqa: E402
 import loops  # noqa: E402
@@ -26,6 +27,7 @@ PATIENCE = 90  # seconds of silence after which a worker hangs; only this comman
 KINDS = {
     "calls": (grow.program, case.check),
     "loops": (loops.program, loops.check),
+    "array-loops": (array_loops.program, loops.check),
     "locals": (loops.program, functools.partial(loops.check, all_locals=True)),
 }
 
@@ -83,7 +85,7 @@ def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", choices=list(KINDS), default="calls", help="loops: over scalars and elements; locals: all at exceptions too")
+    parser.add_argument("--kind", choices=list(KINDS), default="calls", help="loops: over scalars and elements; array-loops: over parts of arrays; locals: all at exceptions too")
     parser.add_argument("--lib", choices=["numpy", "torch"], help="one library; else both, where torch is installed")
     parser.add_argument("--no-shrink", action="store_true", help="report only the seeds")
     parser.add_argument("--patience", type=float, default=120, help="seconds after which a program is small enough")

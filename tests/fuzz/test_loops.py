@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
+import array_loops
 import loops
 from case import Case, Difference, namespace_of
 from harness import needs_torch
@@ -36,6 +37,17 @@ def test_loops_do_what_cpython_does(lib, first):
             assert known is None, f"program {seed} of {lib} no longer differs ({known}): take it out of KNOWN"
 
 
+@pytest.mark.parametrize("first", range(0, 200, BLOCK))
+def test_loops_over_parts_of_arrays_do_what_cpython_does(first):
+    for seed in range(first, first + BLOCK):
+        try:
+            loops.check(array_loops.program(seed, "numpy"))
+        except Difference as difference:
+            raise AssertionError(
+                f"program {seed}: `./run fuzz --kind array-loops --lib numpy --seed {seed} --programs 1` makes it small: {difference}"
+            ) from None
+
+
 @pytest.mark.parametrize("lib", ["numpy", pytest.param("torch", marks=needs_torch)])
 def test_programs_end_and_most_calls_return(lib):
     errors = [error for seed in range(60) for error in loops.check(loops.program(seed, lib), compiler=lambda function, **options: function)]
@@ -44,6 +56,7 @@ def test_programs_end_and_most_calls_return(lib):
 
 
 def test_programs_depend_on_the_seed_alone():
+    assert array_loops.program(11, "numpy") == array_loops.program(11, "numpy")
     assert loops.program(11, "numpy") == loops.program(11, "numpy")
     assert loops.program(11, "numpy") != loops.program(12, "numpy")
 

@@ -53,6 +53,21 @@ TEST(Region, NaturalInputsAreIntegers) {
   EXPECT_EQ(verify(wrong).size(), 1u);
 }
 
+TEST(Region, TheVerifierKnowsTheLibrary) {
+  const auto faults = [](const char* line) {
+    return verify(parse_region("region @f(%0: i64, %1: f64) memory m: f64 heap {\n^0:\n  " + std::string(line) +
+                               "\n  exit 0(%0)\n}\n"));
+  };
+  EXPECT_EQ(faults("%2 = run sum_f64(%0, %0, %0) : f64"), std::vector<std::string>{});
+  EXPECT_FALSE(faults("%2 = run sum_f64(%0, %0, %1) : f64").empty());
+  EXPECT_FALSE(faults("%2 = run sum_f64(%0, %0) : f64").empty());
+  EXPECT_FALSE(faults("%2 = run sum_f64(%0, %0, %0) : i64").empty());
+  EXPECT_FALSE(faults("run sum_f64(%0, %0, %0)").empty());
+  EXPECT_FALSE(faults("%2 = opaque %0 : i64").empty());
+  EXPECT_FALSE(faults("%2 = address m[%1] : i64").empty());
+  EXPECT_THROW(parse_region("region @f() {\n^0:\n  run nothing()\n  exit 0()\n}\n"), ParseError);
+}
+
 TEST(Region, IsEvaluated) {
   std::vector<DenseArray> memories{doubles({1, 3, 5, 7}), doubles({0, 0, 0, 0})};
   const Left left = evaluate(parse_region(kSmooth), {std::int64_t(4), 0.5}, memories);

@@ -1,6 +1,8 @@
 // Reductions, products and makers of arrays: functions of the region library (runtime/region_library.h) on memory.
 #include <opcode.h>
 
+#include <cmath>
+
 #include "graph_ir/ops.h"
 #include "runtime/base/error.h"
 #include "runtime/region_library.h"
@@ -16,9 +18,21 @@ ValueId RegionBuilder::run(std::string_view function, std::vector<ValueId> opera
   made.operands = std::move(operands);
   const auto result = region_library()[std::size_t(made.function)].result;
   if (result) made.result = region_.new_value(*result);
-  allocates_ = allocates_ || function == "allocate";
+  if (function == "allocate")
+    for (const Context* context = context_, *called = nullptr; context != nullptr; context = context->caller) {
+      makers_.emplace(context->object, called == nullptr ? at_ : called->call);
+      called = context;
+    }
   block().body.push_back(made);
   return made.result;
+}
+
+ValueId RegionBuilder::opaque(ValueId value) {
+  if (!is_float(type(value))) return value;
+  region::Instruction made{};
+  made.code = Code::Opaque;
+  made.operands = {value};
+  return compute(std::move(made), type(value));
 }
 
 ValueId RegionBuilder::address(const Layout& layout) {
@@ -86,7 +100,8 @@ std::optional<Known> RegionBuilder::reduced(std::string_view function, const Kno
     return function == "sum" ? made : binary(NB_TRUE_DIVIDE, made, python_int(elements.count));
   }
   static constexpr std::pair<std::string_view, std::string_view> kNames[] = {
-      {"max", "greatest"}, {"amax", "greatest"}, {"min", "least"}, {"amin", "least"}, {"argmax", "where_greatest"}, {"argmin", "where_least"}};
+      {"max", "greatest"}, {"amax", "greatest"},         {"min", "least"},
+      {"amin", "least"},   {"argmax", "where_greatest"}, {"argmin", "where_least"}};
   for (const auto& [name, of_library] : kNames)
     if (function == name) {
       const ValueId made = run(std::string(of_library) + suffix, operands);
@@ -94,6 +109,109 @@ std::optional<Known> RegionBuilder::reduced(std::string_view function, const Kno
       return numpy(made, type(made));
     }
   return std::nullopt;
+}
+
+std::optional<Known> RegionBuilder::reduction(std::string_view function, const Known& array,
+                                              std::span<const Known> arguments, const Keywords& keywords) {
+  std::optional<std::int64_t> axis;
+  bool keeps = false;
+  const auto take_axis = [&](const Known& known) {
+    axis = known_int(known);
+    return axis || (known.kind == Known::Kind::Object && known.object.get() == Py_None);
+  };
+  if (arguments.size() > 1 || is_bytes(array)) return std::nullopt;
+  if (arguments.size() == 1 && !take_axis(arguments[0])) return std::nullopt;
+  for (const auto& [name, value] : keywords) {
+    const bool is_literal = value.is_number() && value.boxing == Boxing::Bool && value.object;
+    if (name == "axis" && take_axis(value)) continue;
+    if (name != "keepdims" || !is_literal) return std::nullopt;
+    keeps = value.object.get() == Py_True;
+  }
+  if (!axis) return keeps ? std::nullopt : reduced(function, array);
+  const int axes = rank(array);
+  const std::int64_t counted = *axis < 0 ? *axis + axes : *axis;
+  if (counted < 0 || counted >= axes) return std::nullopt;
+  if (axes > 1) return reduced_along(function, array, int(counted), keeps);
+  return keeps ? std::nullopt : reduced(function, array);
+}
+
+std::optional<Known> RegionBuilder::reduced_along(std::string_view function, const Known& array, int axis, bool keeps) {
+  static constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"sum", "sums"},       {"mean", "sums"},   {"max", "greatests"},        {"amax", "greatests"},
+      {"min", "leasts"},     {"amin", "leasts"}, {"argmax", "where_greatests"}, {"argmin", "where_leasts"}};
+  const auto* const named = std::find_if(std::begin(kNames), std::end(kNames),
+                                         [&](const auto& one) { return one.first == function; });
+  const DType of = dtype(array);
+  if (named == std::end(kNames) || (function == "mean" && !is_float(of))) return std::nullopt;
+  const Sharing sharing(*this);
+  const Lazy values = expression(array);
+  expect_c_order(values);
+  const bool in_memory =
+      array.kind == Known::Kind::Fresh || (array.kind != Known::Kind::Expression && rank(array) == 2);
+  const Known whole = in_memory ? array : temporary(values);
+  const Layout from = layout(whole);
+  const auto step = [&](const Axis& at) { return at.stride.valid() ? at.stride : integer(1); };
+  std::vector<ValueId> before, after, sizes;
+  for (std::size_t i = 0; i < from.axes.size(); ++i) {
+    if (int(i) == axis) continue;
+    (int(i) < axis ? before : after).push_back(from.axes[i].size);
+    sizes.push_back(from.axes[i].size);
+  }
+  const Axis& along = from.axes[std::size_t(axis)];
+  // Of two axes, or without gaps: the others are one axis on either side.
+  const ValueId outer = count(before), inner = count(after);
+  const ValueId outer_step = before.empty() ? integer(0) : step(from.axes[std::size_t(axis) - 1]);
+  const ValueId inner_step = after.empty() ? integer(1) : step(from.axes.back());
+  note_elements({outer, along.size, inner});
+  if (named->second != "sums") leave_if(op(Op::eq, {along.size, integer(0)}));
+  const std::string name = std::string(named->second) + "_" + std::string(fj::name(of));
+  const DType result = function == "argmax" || function == "argmin" ? DType::I64
+                       : named->second != "sums" || is_float(of)    ? of
+                       : is_unsigned_integer(of)                    ? DType::U64
+                                                                    : DType::I64;
+  const Known made = fresh(result, sizes);
+  if (is_float(of)) run("clear_reports", {});
+  run(name, {address(from), outer, outer_step, along.size, step(along), inner, inner_step, made.value});
+  if (is_float(of)) leave_if(op(Op::ne, {run("reports", {}), integer(0)}));
+  if (!in_memory) run("release", {whole.value});
+  Known shaped = made;
+  if (keeps) {
+    Layout kept = layout(made);
+    kept.axes.insert(kept.axes.begin() + axis, Axis{integer(1), integer(0)});
+    shaped = view(made, kept.offset, kept.axes);
+  }
+  if (function != "mean") return shaped;
+  leave_if(op(Op::eq, {along.size, integer(0)}));
+  return array_binary(NB_TRUE_DIVIDE, shaped, python_int(along.size));
+}
+
+Known RegionBuilder::rolled(const Known& array, ValueId shift, std::optional<std::int64_t> axis) {
+  const int axes = rank(array);
+  const std::int64_t at = !axis ? 0 : *axis < 0 ? *axis + axes : *axis;
+  if (at < 0 || at >= axes || (!axis && axes > 1)) throw Unknown{"a roll of such an array"};
+  const Sharing sharing(*this);
+  expect_c_order(expression(array));
+  const Known whole = array.kind == Known::Kind::Fresh ? array : temporary(expression(array));
+  std::vector<ValueId> before, after{integer(std::int64_t(size_in_bytes(whole.dtype)))}, sizes;
+  for (int i = 0; i < axes; ++i) {
+    const ValueId size = whole.items[std::size_t(i)].value;
+    sizes.push_back(size);
+    if (i != at) (i < at ? before : after).push_back(size);
+  }
+  const Known made = fresh(whole.dtype, sizes);
+  run("roll", {whole.value, count(before), sizes[std::size_t(at)], count(after), shift, made.value});
+  if (array.kind != Known::Kind::Fresh) run("release", {whole.value});
+  return made;
+}
+
+/// An elementwise function of floats.
+std::optional<Known> RegionBuilder::function_of(Op function, const Known& array) {
+  if (!is_float(dtype(array))) return std::nullopt;
+  auto made = std::make_shared<Expression>(*apply(function, {expression(array)}));
+  made->looked_at = made->reports = function != Op::floor && function != Op::ceil && function != Op::trunc;
+  made->reports = made->reports || made->operands[0]->reports;
+  if (made->looked_at) made->scalar = opaque(constant(made->dtype, INFINITY));
+  return lazy(made);
 }
 
 /// Of vectors and matrices of one type of floats.
@@ -113,8 +231,8 @@ std::optional<Known> RegionBuilder::product(const Known& a, const Known& b) {
   const Axis& depth = p.axes.back();
   expect_equal(depth.size, q.axes.front().size);
   std::vector<ValueId> work;
-  for (const Layout* layout : {&p, &q})
-    for (const Axis& axis : layout->axes) work.push_back(axis.size);
+  for (const Axis& axis : p.axes) work.push_back(axis.size);
+  if (rank_b == 2) work.push_back(q.axes[1].size);
   note_elements(work);
   run("clear_reports", {});
   Known made;
@@ -151,9 +269,10 @@ std::optional<std::vector<ValueId>> RegionBuilder::shape_of(const Known& sizes) 
 }
 
 std::optional<Known> RegionBuilder::method(const std::string& name, const Known& of,
-                                           const std::vector<Known>& arguments) {
-  if (name == "dot" && arguments.size() == 1) return product(of, arguments[0]);
-  if (!arguments.empty() || is_bytes(of)) return std::nullopt;
+                                           const std::vector<Known>& arguments, const Keywords& keywords) {
+  if (is_bytes(of)) return std::nullopt;
+  if (name == "dot" && arguments.size() == 1 && keywords.empty()) return product(of, arguments[0]);
+  if (!arguments.empty() || !keywords.empty()) return reduction(name, of, arguments, keywords);
   if (name == "copy") return temporary(expression(of));
   if (name == "transpose") return transposed(of);
   return reduced(name, of);

@@ -9,12 +9,6 @@ namespace fj {
 
 namespace {
 
-/// The indices that a subscript names: one, or those of a tuple.
-std::vector<Known> indices_of(const Known& index) {
-  if (index.kind == Known::Kind::Tuple) return index.items;
-  return {index};
-}
-
 bool is_object(const Known& known, PyObject* object) {
   return known.kind == Known::Kind::Object && known.object.get() == object;
 }
@@ -90,6 +84,12 @@ ValueId RegionBuilder::count(const std::vector<ValueId>& sizes) {
   ValueId made = sizes.empty() ? integer(1) : sizes[0];
   for (std::size_t i = 1; i < sizes.size(); ++i) made = op(Op::mul, {made, sizes[i]});
   return made;
+}
+
+/// The indices that a subscript names: one, or those of a tuple.
+std::vector<Known> RegionBuilder::indices_of(const Known& index) {
+  if (auto items = tuple_items(index)) return *items;
+  return {index};
 }
 
 Known RegionBuilder::view(const Known& array, ValueId offset, const std::vector<Axis>& axes) {
@@ -179,6 +179,7 @@ Known RegionBuilder::loaded(const Known& array, ValueId offset) {
 /// An element where the indices name all axes, else the part that they leave.
 Known RegionBuilder::part(const Known& array, const std::vector<Known>& indices) {
   if (array.kind == Known::Kind::Expression) return part(computed(array), indices);
+  if (indices.size() == 1 && indices[0].is_array()) return gathered(array, indices[0]);
   const Layout of = layout(array);
   std::size_t taken = 0;
   bool rest = false;
@@ -210,6 +211,23 @@ Known RegionBuilder::part(const Known& array, const std::vector<Known>& indices)
   return left.empty() ? loaded(array, offset) : view(array, offset, left);
 }
 
+/// The elements that an array of integers names.
+Known RegionBuilder::gathered(const Known& array, const Known& indices) {
+  if (!is_integer(dtype(indices)) || dtype(indices) == DType::U64 || rank(indices) != 1 || rank(array) != 1 ||
+      is_bytes(array) || is_bytes(indices))
+    throw Unknown{"an index that is an array of such a type"};
+  const bool as_it_is = indices.kind != Known::Kind::Expression && dtype(indices) == DType::I64;
+  const Known numbers = as_it_is ? indices : temporary(cast(expression(indices), DType::I64));
+  const Layout from = layout(array), at = layout(numbers);
+  const auto step = [&](const Axis& axis) { return axis.stride.valid() ? axis.stride : integer(1); };
+  const Known made = fresh(from.dtype, {at.axes[0].size});
+  const ValueId wrong = run("gather", {address(from), step(from.axes[0]), from.axes[0].size, address(at),
+                                       step(at.axes[0]), at.axes[0].size,
+                                       integer(std::int64_t(size_in_bytes(from.dtype))), made.value});
+  leave_if(op(Op::ne, {wrong, integer(0)}));
+  return made;
+}
+
 void RegionBuilder::subscript(const Known& container, const Known& index) {
   const Sharing sharing(*this);
   if (const auto items = tuple_items(container)) {
@@ -219,7 +237,7 @@ void RegionBuilder::subscript(const Known& container, const Known& index) {
     return push((*items)[std::size_t(*number < 0 ? *number + count : *number)]);
   }
   if (!container.is_array()) throw Unknown{"an element of what is no array"};
-  if (is_bytes(container) && index.kind == Known::Kind::Tuple) throw Unknown{"an index that is no int"};
+  if (is_bytes(container) && tuple_items(index)) throw Unknown{"an index that is no int"};
   push(part(container, indices_of(index)));
 }
 

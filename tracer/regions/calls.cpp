@@ -5,22 +5,30 @@
 
 namespace fj {
 
-bool RegionBuilder::call_instruction(const FjInstr& instr) {
-  if (instr.arg2 >= 0) throw Unknown{"a call with keywords"};
+/// `names`: of the last ones that are given, or null.
+bool RegionBuilder::call_instruction(int given, PyObject* names) {
   const bool callable_first = fj_call_layout_callable_first();
-  Known& called = peek(instr.arg + (callable_first ? 2 : 1));
+  Known& called = peek(given + (callable_first ? 2 : 1));
   called = resolve(called);
   const bool function = called.kind == Known::Kind::Object && PyFunction_Check(called.object.get());
   if (function) expect_none_pending();
   std::vector<Known> arguments;
-  for (int i = instr.arg; i > 0; --i) arguments.push_back(resolve(peek(i)));
-  state_.places.resize(state_.places.size() - std::size_t(instr.arg));
+  for (int i = given; i > 0; --i) arguments.push_back(resolve(peek(i)));
+  state_.places.resize(state_.places.size() - std::size_t(given));
+  Keywords keywords;
+  if (names != nullptr) {
+    if (function) throw Unknown{"a call with keywords"};
+    const std::size_t positional = arguments.size() - std::size_t(PyTuple_GET_SIZE(names));
+    for (std::size_t i = positional; i < arguments.size(); ++i)
+      keywords.emplace_back(text_of(PyTuple_GET_ITEM(names, Py_ssize_t(i - positional))), arguments[i]);
+    arguments.resize(positional);
+  }
   Known second = pop(), first = pop();
   Known callable = callable_first ? first : second;
   const Known self = callable_first ? second : first;
   if (self.kind != Known::Kind::Empty) throw Unknown{"a call of a method"};
   if (callable.kind == Known::Kind::Method) {
-    auto made = method(text_of(callable.object.get()), callable.items[0], arguments);
+    auto made = method(text_of(callable.object.get()), callable.items[0], arguments, keywords);
     if (!made) throw Unknown{"a call of the method `" + text_of(callable.object.get()) + "`"};
     push(std::move(*made));
     return true;
@@ -28,7 +36,7 @@ bool RegionBuilder::call_instruction(const FjInstr& instr) {
   if (callable.kind != Known::Kind::Object) throw Unknown{"a call of what is not known"};
   if (function)
     return enter_function(reinterpret_cast<PyFunctionObject*>(callable.object.get()), arguments, at_);
-  auto made = call_known(callable.object.get(), arguments);
+  auto made = call_known(callable.object.get(), arguments, keywords);
   if (ended_) return false;
   if (!made) throw Unknown{"a call of `" + text_of(callable.object.get()) + "`"};
   push(std::move(*made));

@@ -1,9 +1,10 @@
-// Elementwise operations on arrays: put together while instructions follow each other, computed in one loop nest where the
-// result is stored, or needed as an array. NumPy's reports are the processor's flags, looked at behind the loop: where there
-// is one, nothing has been stored, and CPython runs the statement again.
+// Elementwise operations on arrays: put together while instructions follow each other, computed in one loop nest where
+// the result is stored, or needed as an array. NumPy's reports are the processor's flags, looked at behind the loop:
+// where there is one, nothing has been stored, and CPython runs the statement again.
 #include <opcode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "graph_ir/ops.h"
@@ -158,6 +159,11 @@ Known RegionBuilder::array_binary(int operation, const Known& a, const Known& b)
     }
     throw Unknown{"a power of arrays"};
   }
+  // A half of each element is less work than division by two, and the same.
+  int exponent = 0;
+  if (operation == NB_TRUE_DIVIDE && b.is_number() && b.object && !b.is_numpy() && b.boxing != Boxing::Bool &&
+      is_float(dtype(a)) && std::frexp(PyFloat_AsDouble(b.object.get()), &exponent) == 0.5 && std::abs(exponent) < 100)
+    return array_binary(NB_MULTIPLY, a, python_float(real(std::ldexp(1.0, 1 - exponent))));
   const auto [type, p, q] = promoted_operands(a, b, operation == NB_TRUE_DIVIDE);
   if (type == DType::Bool && operation != NB_AND && operation != NB_OR && operation != NB_XOR)
     throw Unknown{"arithmetic of arrays of bools"};
@@ -174,7 +180,7 @@ std::tuple<DType, Lazy, Lazy> RegionBuilder::promoted_operands(const Known& a, c
   const std::optional<DType> type = common_dtype(x, y);
   if (!type) throw Unknown{"an operation of signed and unsigned integers of 64 bits"};
   const auto operand = [&](const Known& known) {
-    Lazy made = known.is_array() ? cast(expression(known), *type) : scalar(as_dtype(known, *type), *type);
+    Lazy made = known.is_array() ? cast(expression(known), *type) : scalar(opaque(as_dtype(known, *type)), *type);
     if (!divided || is_float(*type)) return made;
     if (*type == DType::Bool) throw Unknown{"a division of bools"};
     return cast(made, DType::F64);
@@ -260,6 +266,16 @@ Known RegionBuilder::computed(const Known& array) {
   return made;
 }
 
+/// The result. Where it became NaN or infinite and its operand was not so, the processor is made to report: infinity is
+/// taken from infinity.
+ValueId RegionBuilder::raised_where_reported(ValueId result, ValueId operand, ValueId infinity) {
+  const DType dtype = type(result);
+  const ValueId nan = op(Op::bit_and, {op(Op::is_nan, {result}), op(Op::logical_not, {op(Op::is_nan, {operand})})});
+  const ValueId infinite = op(Op::bit_and, {op(Op::is_inf, {result}), op(Op::is_finite, {operand})});
+  const ValueId raised = op(Op::where, {op(Op::bit_or, {nan, infinite}), infinity, constant(dtype, 0.0)});
+  return op(Op::sub, {result, op(Op::sub, {raised, raised})});
+}
+
 ValueId RegionBuilder::element(const Lazy& of, const std::vector<ValueId>& indices, bool dense, int apart) {
   if (of->kind == Expression::Kind::Scalar) return of->scalar;
   if (of->kind == Expression::Kind::Elements) {
@@ -280,10 +296,12 @@ ValueId RegionBuilder::element(const Lazy& of, const std::vector<ValueId>& indic
   }
   std::vector<ValueId> operands;
   for (const Lazy& operand : of->operands) operands.push_back(element(operand, indices, dense, apart));
+  if (of->looked_at) return raised_where_reported(op(of->op, {operands[0]}), operands[0], of->scalar);
   if (of->op != Op::cast) return op(of->op, std::move(operands));
-  // A bool has no way to a float of its own.
-  const bool by_int = of->operands[0]->dtype == DType::Bool && is_float(of->dtype);
-  return cast(by_int ? cast(operands[0], DType::I64) : operands[0], of->dtype);
+  // A bool has no way to a float of its own. What becomes of it is one of two constants: an optimiser must not know.
+  if (of->operands[0]->dtype == DType::Bool && is_float(of->dtype))
+    return opaque(cast(cast(operands[0], DType::I64), of->dtype));
+  return cast(operands[0], of->dtype);
 }
 
 /// Each index of the axes of `order`, the last one innermost.
@@ -320,20 +338,53 @@ void RegionBuilder::for_each(const std::vector<ValueId>& sizes, const std::vecto
   nest(nest, 0);
 }
 
+/// Whether the elements are one after the other in all axes, as those of `like` are.
+bool RegionBuilder::is_without_gaps(const Layout& of, const Layout& like) {
+  if (of.axes.size() != like.axes.size()) return false;
+  ValueId step;
+  for (std::size_t i = of.axes.size(); i-- > 0;) {
+    if (of.axes[i].fixed || of.axes[i].size != like.axes[i].size || of.axes[i].stride != step) return false;
+    step = step.valid() ? op(Op::mul, {of.axes[i].size, step}) : of.axes[i].size;
+  }
+  return true;
+}
+
+/// The expression as one of one axis, where nothing in it has gaps; else nothing.
+Lazy RegionBuilder::flat(const Lazy& of, const Layout& like, ValueId count) {
+  if (of->kind == Expression::Kind::Scalar) return of;
+  if (of->kind == Expression::Kind::Elements && !is_without_gaps(of->layout, like)) return nullptr;
+  auto made = std::make_shared<Expression>(*of);
+  made->sizes = {count};
+  made->layout.axes = {{count, {}}};
+  for (Lazy& operand : made->operands)
+    if (operand = flat(operand, like, count); !operand) return nullptr;
+  return made;
+}
+
 void RegionBuilder::fill(const Layout& to, const Lazy& value, int apart) {
   const Sharing sharing(*this);
+  if (to.axes.size() > 1 && is_without_gaps(to, to)) {
+    std::vector<ValueId> all;
+    for (const Axis& axis : to.axes) all.push_back(axis.size);
+    const ValueId elements = count(all);
+    if (const Lazy one = flat(value, to, elements)) {
+      Layout row = to;
+      row.axes = {{elements, {}}};
+      return fill(row, one, apart);
+    }
+  }
   std::vector<ValueId> sizes;
   std::vector<int> order;
   for (const Axis& axis : to.axes) {
     order.push_back(int(sizes.size()));
     sizes.push_back(axis.size);
   }
-  note_elements(sizes);
   // The axis is innermost along which the target goes on in steps of one.
   const auto is_one = [&](const Axis& axis) { return !axis.stride.valid() || hint(axis.stride) == 1; };
   for (std::size_t i = 0; i + 1 < order.size() && !is_one(to.axes[std::size_t(order.back())]); ++i)
     if (is_one(to.axes[i])) std::swap(order[i], order.back());
   const std::size_t inner = std::size_t(order.back());
+  note_elements(sizes, hint(sizes[inner]).value_or(kShort));
   // Steps of one become vectors: where they are so now, the loop is made for that.
   std::vector<ValueId> steps;
   const auto collect = [&](auto&& self, const Lazy& of) -> void {
@@ -357,9 +408,13 @@ void RegionBuilder::fill(const Layout& to, const Lazy& value, int apart) {
   });
 }
 
-void RegionBuilder::note_elements(const std::vector<ValueId>& sizes) {
+/// `inner`: as many are one after the other in a loop. Short loops are no vectors, which kernels make of their outer
+/// ones.
+void RegionBuilder::note_elements(const std::vector<ValueId>& sizes, std::int64_t inner) {
+  constexpr std::int64_t kPrice = 256;
   std::int64_t elements = 1;
   for (ValueId size : sizes) elements *= std::max<std::int64_t>(hint(size).value_or(1), 0);
+  if (inner < kShort) elements *= kPrice;
   made_.elements = std::max(made_.elements, elements);
 }
 

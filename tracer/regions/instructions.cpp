@@ -31,7 +31,7 @@ bool leaves_pending(int opcode) {
     case FJ_LOAD_DEREF: case FJ_LOAD_GLOBAL: case FJ_LOAD_ATTR: case FJ_LOAD_METHOD: case FJ_UNARY_NEGATIVE:
     case FJ_UNARY_POSITIVE: case FJ_UNARY_INVERT: case FJ_BINARY_OP: case FJ_COMPARE_OP: case FJ_BINARY_SUBSCR:
     case FJ_STORE_SUBSCR: case FJ_BINARY_SLICE: case FJ_STORE_SLICE: case FJ_BUILD_SLICE: case FJ_BUILD_TUPLE:
-    case FJ_CALL:
+    case FJ_CALL: case FJ_CALL_KW:
       return true;
     default: return false;
   }
@@ -269,10 +269,18 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
     }
     case FJ_GET_ITER: push(iterator(resolve(pop()))); return true;
     case FJ_FOR_ITER: return next_item(instr, at);
-    case FJ_CALL: return call_instruction(instr);
+    case FJ_CALL:
+      return call_instruction(arg,
+                              instr.arg2 < 0 ? nullptr : PyTuple_GET_ITEM(context_->object->co_consts, instr.arg2));
+    case FJ_CALL_KW: {
+      const Known names = pop();
+      if (names.kind != Known::Kind::Object || !PyTuple_Check(names.object.get()))
+        throw Unknown{"a call with keywords"};
+      return call_instruction(arg, names.object.get());
+    }
     case FJ_JUMP:
       if (instr.arg2 && is_inside(arg)) {
-        go_back();
+        go_back(arg);
         state_.passes = op(Op::add, {state_.passes, integer(1)});
       }
       jump(arg, state_);
@@ -286,7 +294,7 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       State onward = state_, jumping = state_;
       if (!pops) jumping.places.push_back(value);
       if (instr.arg2 && is_inside(arg)) {
-        go_back();
+        go_back(arg);
         jumping.passes = op(Op::add, {state_.passes, integer(1)});
       }
       if (value.object && value.boxing != Boxing::Numpy) {
@@ -383,6 +391,7 @@ void RegionBuilder::load_attribute(PyObject* name) {
       return push(python_int(count(sizes)));
     }
     if (text == "T") return push(transposed(owner));
+    if (text == "dtype") return push(object(dtype_object(Library::Numpy, dtype(owner)).get()));
   }
   if (owner.kind == Known::Kind::Complex) {
     const std::string text = text_of(name);

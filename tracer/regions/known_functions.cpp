@@ -16,6 +16,7 @@ namespace {
 struct Call {
   RegionBuilder& b;
   const std::vector<Known>& arguments;
+  const Keywords& keywords;
   const char* name;
   int given;
 
@@ -252,6 +253,18 @@ Result numpy_abs(const Call& call) {
   return RegionBuilder::numpy(made.value, made.dtype);
 }
 
+/// Elementwise functions of floats, of arrays and of NumPy's scalars, as exact as docs/numerics.md says.
+Result numpy_function(const Call& call) {
+  if (call.count() != 1) return std::nullopt;
+  const Known& of = call.arguments[0];
+  if (of.is_array()) return call.b.is_bytes(of) ? std::nullopt : call.b.function_of(Op(call.given), of);
+  if (!of.is_number() || of.dtype == DType::Bool || (of.is_numpy() && !is_float(of.dtype))) return std::nullopt;
+  const ValueId value = of.is_numpy() ? of.value : call.real(0);
+  const ValueId made = call.b.op(Op(call.given), {value});
+  call.b.leave_if_reported(made, {value});
+  return RegionBuilder::numpy(made, call.b.type(value));
+}
+
 /// The operator's elementwise function, where one of both is an array.
 Result numpy_operator(const Call& call) {
   if (call.count() != 2 || !(call.arguments[0].is_array() || call.arguments[1].is_array())) return std::nullopt;
@@ -277,16 +290,18 @@ Result numpy_square(const Call& call) {
 }
 
 Result numpy_where(const Call& call) {
-  if (call.count() != 3 || !call.arguments[0].is_array() || call.b.dtype(call.arguments[0]) != DType::Bool ||
-      !(call.arguments[1].is_array() || call.arguments[2].is_array()))
+  if (call.count() != 3 || !call.arguments[0].is_array() || call.b.dtype(call.arguments[0]) != DType::Bool)
     return std::nullopt;
-  auto [type, a, b] = call.b.promoted_operands(call.arguments[1], call.arguments[2], false);
+  Known yes = call.arguments[1];
+  // Two numbers of Python's are NumPy's of their types.
+  if (yes.is_number() && call.arguments[2].is_number()) yes = RegionBuilder::numpy(yes.value, yes.dtype);
+  auto [type, a, b] = call.b.promoted_operands(yes, call.arguments[2], false);
   return RegionBuilder::lazy(call.b.apply(Op::where, {call.b.expression(call.arguments[0]), a, b}));
 }
 
 Result numpy_reduce(const Call& call) {
-  if (!call.arrays(1)) return std::nullopt;
-  return call.b.reduced(call.name, call.arguments[0]);
+  if (call.count() == 0 || !call.arguments[0].is_array()) return std::nullopt;
+  return call.b.reduction(call.name, call.arguments[0], std::span(call.arguments).subspan(1), call.keywords);
 }
 
 Result numpy_product(const Call& call) {
@@ -296,15 +311,35 @@ Result numpy_product(const Call& call) {
 
 /// `given`: the number that is everywhere; -1: none is.
 Result numpy_make(const Call& call) {
-  if (call.count() != 1) return std::nullopt;
+  if (call.count() != 1 || call.keywords.size() > 1) return std::nullopt;
+  std::optional<DType> dtype = DType::F64;
+  for (const auto& [name, value] : call.keywords) {
+    if (name != "dtype" || value.kind != Known::Kind::Object) return std::nullopt;
+    PyObject* const wanted = value.object.get();
+    dtype = wanted == reinterpret_cast<PyObject*>(&PyFloat_Type) ? DType::F64 : dtype_from_object(wanted);
+    if (!dtype || is_complex(*dtype) || is_half(*dtype)) return std::nullopt;
+  }
   const auto shape = call.b.shape_of(call.arguments[0]);
   if (!shape) return std::nullopt;
-  return call.b.filled(DType::F64, *shape, call.given < 0 ? std::nullopt : std::optional<double>(call.given));
+  return call.b.filled(*dtype, *shape, call.given < 0 ? std::nullopt : std::optional<double>(call.given));
 }
 
 Result numpy_like(const Call& call) {
   if (!call.arrays(1)) return std::nullopt;
   return call.b.like(call.arguments[0], call.given < 0 ? std::nullopt : std::optional<double>(call.given));
+}
+
+/// np.roll along one axis.
+Result numpy_roll(const Call& call) {
+  std::vector<Known> given = call.arguments;
+  for (const auto& [name, value] : call.keywords) {
+    if (name != "axis" || given.size() != 2) return std::nullopt;
+    given.push_back(value);
+  }
+  if (given.size() < 2 || given.size() > 3 || !given[0].is_array() || call.b.is_bytes(given[0])) return std::nullopt;
+  const auto axis = given.size() == 3 ? call.b.known_int(given[2]) : std::optional<std::int64_t>();
+  if ((given.size() == 3) != axis.has_value() || !given[1].is_number()) return std::nullopt;
+  return call.b.rolled(given[0], call.b.index(given[1]), axis);
 }
 
 Result numpy_copy(const Call& call) {
@@ -349,10 +384,13 @@ void remember_known_functions() {
   }
 }
 
-std::optional<Known> RegionBuilder::call_known(PyObject* callable, const std::vector<Known>& arguments) {
+std::optional<Known> RegionBuilder::call_known(PyObject* callable, const std::vector<Known>& arguments,
+                                               const Keywords& keywords) {
   const Row* const row = row_of(callable);
   if (row == nullptr) return std::nullopt;
-  return row->rule(Call{*this, arguments, row->name, row->given});
+  if (!keywords.empty() && row->rule != numpy_reduce && row->rule != numpy_make && row->rule != numpy_roll)
+    return std::nullopt;
+  return row->rule(Call{*this, arguments, keywords, row->name, row->given});
 }
 
 }  // namespace fj

@@ -175,6 +175,7 @@ void RegionBuilder::set_hint(ValueId value, std::optional<std::int64_t> to) {
 
 /// What an instruction on integers gives for the values of where the region is built.
 void RegionBuilder::note_hint(const region::Instruction& made) {
+  if (made.code == Code::Opaque) return;
   if (made.code == Code::Constant) {
     if (const auto* number = std::get_if<std::int64_t>(&made.constant)) set_hint(made.result, *number);
     return;
@@ -260,9 +261,10 @@ void RegionBuilder::leave_if_asked() {
   if (met_.rereading) leave_if(op(Op::ge, {state_.passes, integer(std::int64_t(1) << 24)}));
 }
 
-void RegionBuilder::go_back() {
+void RegionBuilder::go_back(int header) {
   leave_if_asked();
-  if (!met_.sweeping) return;
+  const auto first = met_.makers.lower_bound({context_->object, header});
+  if (first == met_.makers.end() || first->first != context_->object || first->second > at_) return;
   const auto mark = [&](auto&& self, const Known& known) -> void {
     if (known.kind == Known::Kind::Fresh) run("mark", {known.value});
     for (const Known& item : known.items) self(self, item);

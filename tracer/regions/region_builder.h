@@ -5,6 +5,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -84,15 +86,18 @@ struct Expression {
   enum class Kind : std::uint8_t { Scalar, Elements, Operation } kind = Kind::Scalar;
   DType dtype = DType::F64;
   std::vector<ValueId> sizes;
-  ValueId scalar;        // Scalar
+  ValueId scalar;        // Scalar; where it is looked at, infinity
   Layout layout;         // Elements
   Known of;              // Elements: the array
   Op op = Op::add;       // Operation; Op::cast: to `dtype`
   std::vector<std::shared_ptr<const Expression>> operands;
   bool reports = false;  // NumPy may warn of it
+  bool looked_at = false;  // Operation, of one operand: whether NumPy would warn is seen by the result
   int cost = 0;          // operations
 };
 using Lazy = std::shared_ptr<const Expression>;
+/// What a call gives by name.
+using Keywords = std::vector<std::pair<std::string, Known>>;
 
 /// The instruction is CPython's, for a reason in words.
 struct Unknown {
@@ -108,14 +113,15 @@ class RegionBuilder {
 
   /// `rereads`: the region is left after many passes, so that what others may change is looked at again.
   /// What is known when the loop has been looked at once: that the region is to be left after many passes, so that what
-  /// others may change is looked at again; that it makes arrays, of which those are kept that variables hold.
+  /// others may change is looked at again; that instructions make arrays, of which those are kept that variables hold.
   struct Needs {
-    bool rereading = false, sweeping = false;
+    bool rereading = false;
+    std::set<std::pair<PyCodeObject*, int>> makers;  // in which code
     bool operator==(const Needs&) const = default;
   };
   RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values, Needs met);
   std::optional<LoopRegion> build(std::string& why);
-  Needs needs() const { return {reread_, allocates_}; }
+  Needs needs() const { return {reread_, makers_}; }
 
   // ---- values: the element types are those of the operands
   ValueId constant(DType dtype, const Scalar& value);
@@ -177,7 +183,9 @@ class RegionBuilder {
   ValueId size(const Known& array, int axis);
   ValueId count(const std::vector<ValueId>& sizes);
   Known view(const Known& array, ValueId offset, const std::vector<Axis>& axes);
+  std::vector<Known> indices_of(const Known& index);
   Known part(const Known& array, const std::vector<Known>& indices);
+  Known gathered(const Known& array, const Known& indices);
   Known iterator(const Known& iterable);
   Known transposed(const Known& array);
 
@@ -199,11 +207,21 @@ class RegionBuilder {
   Known fresh(DType dtype, std::vector<ValueId> sizes);
   void fill(const Layout& to, const Lazy& value, int apart);
   void copy(const Layout& to, ValueId from);
-  void note_elements(const std::vector<ValueId>& sizes);
+  static constexpr std::int64_t kShort = 8;
+  void note_elements(const std::vector<ValueId>& sizes, std::int64_t inner = kShort);
+  bool is_without_gaps(const Layout& of, const Layout& like);
+  Lazy flat(const Lazy& of, const Layout& like, ValueId count);
 
   // ---- functions of arrays (array_functions.cpp)
-  std::optional<Known> method(const std::string& name, const Known& of, const std::vector<Known>& arguments);
+  std::optional<Known> method(const std::string& name, const Known& of, const std::vector<Known>& arguments,
+                              const Keywords& keywords);
+  /// `function` of an array with an `axis` and `keepdims`, behind the array or by name.
+  std::optional<Known> reduction(std::string_view function, const Known& array, std::span<const Known> arguments,
+                                 const Keywords& keywords);
   std::optional<Known> reduced(std::string_view function, const Known& array);
+  std::optional<Known> reduced_along(std::string_view function, const Known& array, int axis, bool keeps);
+  std::optional<Known> function_of(Op function, const Known& array);
+  Known rolled(const Known& array, ValueId shift, std::optional<std::int64_t> axis);
   std::optional<Known> product(const Known& a, const Known& b);
   std::optional<std::vector<ValueId>> shape_of(const Known& sizes);
   Known copied(const Known& array);
@@ -211,9 +229,10 @@ class RegionBuilder {
   Known filled(DType dtype, const std::vector<ValueId>& sizes, std::optional<double> value);
   ValueId run(std::string_view function, std::vector<ValueId> operands);
   ValueId address(const Layout& layout);
+  ValueId opaque(ValueId value);
 
   // ---- calls (known_functions.cpp)
-  std::optional<Known> call_known(PyObject* callable, const std::vector<Known>& arguments);
+  std::optional<Known> call_known(PyObject* callable, const std::vector<Known>& arguments, const Keywords& keywords);
   /// Two ways that give objects of different types.
   void fork(ValueId condition, const Known& yes, const Known& no);
 
@@ -265,6 +284,7 @@ class RegionBuilder {
   Known loaded(const Known& array, ValueId offset);
   void store(const Layout& to, ValueId offset, ValueId value, int apart = -1);
   void written(const Known& array);
+  ValueId raised_where_reported(ValueId result, ValueId operand, ValueId infinity);
   ValueId element(const Lazy& of, const std::vector<ValueId>& indices, bool dense, int apart);
   Lazy broadcast(const Lazy& of, const std::vector<ValueId>& sizes);
   void for_each(const std::vector<ValueId>& sizes, const std::vector<int>& order,
@@ -283,7 +303,7 @@ class RegionBuilder {
   void run(Pending pending);
   /// False: the block has ended.
   bool execute(const FjInstr& instr, int at);
-  bool call_instruction(const FjInstr& instr);
+  bool call_instruction(int given, PyObject* names);
   void load_global(const FjInstr& instr);
   void load_attribute(PyObject* name);
   void subscript(const Known& container, const Known& index);
@@ -300,8 +320,8 @@ class RegionBuilder {
   region::Leave leave_here();
   ValueId compute(region::Instruction made, DType dtype);
   void leave_if_asked();
-  /// Before a jump back: what is asked in each pass.
-  void go_back();
+  /// Before a jump back: what is done in each pass.
+  void go_back(int header);
   void leave_to_cpython(const Unknown& unknown);
   Context* inlined(PyFunctionObject* function, int call);
   bool enter_function(PyFunctionObject* function, const std::vector<Known>& arguments, int call);
@@ -350,7 +370,7 @@ class RegionBuilder {
   std::vector<std::optional<std::int64_t>> hints_;  // by value: what it is where the region is built
   std::map<DType, int> heaps_;                      // memories
   int nests_ = 0;
-  bool allocates_ = false;
+  std::set<std::pair<PyCodeObject*, int>> makers_;
   const Needs met_;
   bool reread_ = false;  // names that others may change are read
   int block_ = 0, at_ = 0;

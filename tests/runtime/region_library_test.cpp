@@ -1,0 +1,172 @@
+// What regions call that works on memory.
+#include "runtime/region_library.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+namespace fj {
+namespace {
+
+template <class T>
+std::uint64_t cell(T value) {
+  std::uint64_t made = 0;
+  std::memcpy(&made, &value, sizeof value);
+  return made;
+}
+
+template <class T>
+T value(std::uint64_t cell) {
+  T made;
+  std::memcpy(&made, &cell, sizeof made);
+  return made;
+}
+
+std::uint64_t address(const void* of) { return std::uint64_t(reinterpret_cast<std::uintptr_t>(of)); }
+
+std::uint64_t call(const char* name, const std::vector<std::uint64_t>& operands) {
+  RegionHeap heap;
+  const LibraryFunction& function = region_library()[std::size_t(library_number(name))];
+  EXPECT_EQ(function.operands.size(), operands.size()) << name;
+  return function.invoke(heap, operands.data());
+}
+
+TEST(RegionLibrary, TheHeapUsesMemoryAgain) {
+  RegionHeap heap;
+  const std::int64_t a = heap.allocate(1000), b = heap.allocate(1000);
+  EXPECT_NE(a, b);
+  EXPECT_EQ(a % 64, 0);
+  heap.mark(a);
+  heap.sweep();  // b ends
+  EXPECT_EQ(heap.allocate(900), b);
+  const std::int64_t c = heap.allocate(900);
+  EXPECT_NE(c, a);
+  EXPECT_NE(c, b);
+  heap.release(a);
+  EXPECT_EQ(heap.allocate(1000), a);
+  EXPECT_NE(heap.allocate(0), 0);
+  EXPECT_EQ(heap.allocate(-8), 0);
+  EXPECT_EQ(heap.allocate(std::int64_t(1) << 60), 0);
+  for (int i = 0; i < 100; ++i) heap.allocate(64 << (i % 5));
+  heap.sweep();
+  heap.sweep();
+}
+
+TEST(RegionLibrary, NamesAreFound) {
+  EXPECT_EQ(library_number("nothing"), -1);
+  for (std::size_t i = 0; i < region_library().size(); ++i)
+    EXPECT_EQ(library_number(region_library()[i].name), int(i));
+}
+
+TEST(RegionLibrary, SumsAreAsExactAsPairwiseOnes) {
+  for (std::int64_t count : {0, 1, 7, 8, 9, 127, 128, 129, 1000, 4097}) {
+    std::vector<float> x(std::size_t(2 * count));
+    double exact = 0;
+    for (std::int64_t i = 0; i < count; ++i) exact += x[std::size_t(2 * i)] = float(std::sin(double(i)) + 0.3);
+    EXPECT_NEAR(value<float>(call("sum_f32", {address(x.data()), cell(count), 2})), exact, 1e-5 * (1 + double(count) / 10));
+  }
+  std::vector<std::int8_t> bytes(300, 127);
+  EXPECT_EQ(value<std::int64_t>(call("sum_i8", {address(bytes.data()), 300, 1})), 300 * 127);
+}
+
+TEST(RegionLibrary, ExtremesKnowNaN) {
+  std::vector<double> x(40);
+  std::iota(x.begin(), x.end(), -20.0);
+  EXPECT_EQ(value<double>(call("greatest_f64", {address(x.data()), 40, 1})), 19);
+  EXPECT_EQ(value<double>(call("least_f64", {address(x.data()), 20, 2})), -20);
+  EXPECT_EQ(call("where_greatest_f64", {address(x.data()), 40, 1}), 39u);
+  for (std::size_t at : {0, 5, 39}) {
+    std::vector<double> y = x;
+    y[at] = NAN;
+    EXPECT_TRUE(std::isnan(value<double>(call("greatest_f64", {address(y.data()), 40, 1}))));
+    EXPECT_TRUE(std::isnan(value<double>(call("least_f64", {address(y.data()), 40, 1}))));
+    EXPECT_EQ(call("where_least_f64", {address(y.data()), 40, 1}), at);
+  }
+}
+
+TEST(RegionLibrary, AxesAreReduced) {
+  // [2, 3, 4]: along each axis.
+  std::vector<std::int32_t> x(24);
+  std::iota(x.begin(), x.end(), 0);
+  struct Case {
+    std::int64_t outer, outer_step, count, step, inner, inner_step;
+  };
+  for (const Case& of : {Case{1, 0, 2, 12, 12, 1}, Case{2, 12, 3, 4, 4, 1}, Case{6, 4, 4, 1, 1, 1}}) {
+    std::vector<std::int64_t> sums(24), where(24);
+    std::vector<std::int32_t> most(24);
+    const auto operands = [&](void* to) {
+      return std::vector<std::uint64_t>{address(x.data()), cell(of.outer), cell(of.outer_step), cell(of.count), cell(of.step),
+                                        cell(of.inner),    cell(of.inner_step), address(to)};
+    };
+    call("sums_i32", operands(sums.data()));
+    call("greatests_i32", operands(most.data()));
+    call("where_greatests_i32", operands(where.data()));
+    for (std::int64_t i = 0; i < of.outer; ++i)
+      for (std::int64_t j = 0; j < of.inner; ++j) {
+        std::int64_t sum = 0;
+        for (std::int64_t k = 0; k < of.count; ++k)
+          sum += x[std::size_t(i * of.outer_step + k * of.step + j * of.inner_step)];
+        const auto at = std::size_t(i * of.inner + j);
+        EXPECT_EQ(sums[at], sum);
+        EXPECT_EQ(most[at], x[std::size_t(i * of.outer_step + (of.count - 1) * of.step + j * of.inner_step)]);
+        EXPECT_EQ(where[at], of.count - 1);
+      }
+  }
+}
+
+template <class T>
+void expect_products(const char* name, const char* dot) {
+  constexpr std::int64_t kSizes[][3] = {{1, 1, 1}, {5, 1, 7}, {1, 6, 9}, {33, 1, 70}, {1, 40, 130}, {6, 5, 4}, {40, 30, 50}, {3, 0, 2}, {3, 2, 0}};
+  for (const auto& [m, n, k] : kSizes)
+    for (int layout = 0; layout < 6; ++layout) {
+      // Rows, columns, or with gaps on both sides.
+      const auto strides = [&](std::int64_t rows, std::int64_t columns, int kind) {
+        return kind == 0   ? std::pair(columns, std::int64_t(1))
+               : kind == 1 ? std::pair(std::int64_t(1), rows)
+                           : std::pair(2 * columns, std::int64_t(2));
+      };
+      const auto [a_row, a_column] = strides(m, k, layout % 3);
+      const auto [b_row, b_column] = strides(k, n, layout / 2);
+      std::vector<T> a(std::size_t(2 * m * k + 1)), b(std::size_t(2 * k * n + 1)), c(std::size_t(m * n + 1), T(-1));
+      for (std::size_t i = 0; i < a.size(); ++i) a[i] = T(i * 7 % 13) - 6;
+      for (std::size_t i = 0; i < b.size(); ++i) b[i] = T(i * 5 % 11) - 5;
+      call(name, {cell(m), cell(n), cell(k), address(a.data()), cell(a_row), cell(a_column), address(b.data()), cell(b_row),
+                  cell(b_column), address(c.data())});
+      for (std::int64_t i = 0; i < m; ++i)
+        for (std::int64_t j = 0; j < n; ++j) {
+          T sum = 0;
+          for (std::int64_t l = 0; l < k; ++l)
+            sum += a[std::size_t(i * a_row + l * a_column)] * b[std::size_t(l * b_row + j * b_column)];
+          EXPECT_EQ(c[std::size_t(i * n + j)], sum) << m << " " << n << " " << k << " " << layout;
+        }
+      EXPECT_EQ(c.back(), T(-1));
+      if (m == 1 && n == 1) {
+        EXPECT_EQ(value<T>(call(dot, {address(a.data()), cell(a_column), address(b.data()), cell(b_row), cell(k)})), c[0]);
+      }
+    }
+}
+
+TEST(RegionLibrary, Products) {
+  expect_products<float>("product_f32", "dot_f32");
+  expect_products<double>("product_f64", "dot_f64");
+}
+
+TEST(RegionLibrary, ElementsAreMoved) {
+  std::vector<std::int16_t> x{1, 2, 3, 4, 5, 6}, y(12, 0);
+  call("copy", {address(y.data()), 6, 2, address(x.data()), 2, 3, 2});
+  EXPECT_EQ(y, (std::vector<std::int16_t>{1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0}));
+  call("roll", {address(x.data()), 2, 3, 2, cell(std::int64_t(-1)), address(y.data())});
+  EXPECT_EQ(std::vector<std::int16_t>(y.begin(), y.begin() + 6), (std::vector<std::int16_t>{2, 3, 1, 5, 6, 4}));
+  const std::vector<std::int64_t> at{5, -1, 0};
+  EXPECT_EQ(call("gather", {address(x.data()), 1, 6, address(at.data()), 1, 3, 2, address(y.data())}), 0u);
+  EXPECT_EQ(std::vector<std::int16_t>(y.begin(), y.begin() + 3), (std::vector<std::int16_t>{6, 6, 1}));
+  EXPECT_EQ(call("gather", {address(x.data()), 1, 5, address(at.data()), 1, 3, 2, address(y.data())}), 1u);
+  call("clear", {address(y.data()), 6});
+  EXPECT_EQ(y[2], 0);
+  EXPECT_EQ(call("count_true", {address("\1\0\1\1"), 2, 2}), 2u);
+}
+
+}  // namespace
+}  // namespace fj
