@@ -372,6 +372,16 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     account.emplace(cache);
   }
   for (int instruction = 0;;) {
+    if (begun && *fj_pending_word(thread) != 0) [[unlikely]] {
+      // As CPython does at each jump back, which a loop of pieces never comes to.
+      fj_take_gil(fj_release_gil());
+      const FrameValues values{
+          fj_frame_function(frame),
+          {fj_frame_slots(frame), std::size_t(fj_frame_slot_count(frame) + fj_frame_stack_depth(frame))}};
+      const SegmentStatus signals = look_for_signals(cache.options(), values);
+      if (signals == SegmentStatus::Eager) return leave(instruction);
+      if (signals == SegmentStatus::Raised) return finish(nullptr);
+    }
     if (Step step; regions && begun && try_region(instruction, step)) {
       if (step.kind != Step::Kind::Next) return end(step);
       instruction = step.next;

@@ -164,6 +164,20 @@ bool is_plain_operand(PyObject* object) {
          type == &PyBytes_Type || object == Py_None;
 }
 
+namespace {
+
+/// The built-in `len`, which runs nobody's code for containers of Python's own, and needs nothing of their items.
+PyObject* length_function() {
+  return once([] { return PyDict_GetItemString(PyEval_GetBuiltins(), "len"); });
+}
+
+bool has_length(PyObject* object) {
+  return PyList_CheckExact(object) || PyTuple_CheckExact(object) || PyDict_CheckExact(object) ||
+         PyAnySet_CheckExact(object) || PyByteArray_CheckExact(object);
+}
+
+}  // namespace
+
 bool is_operand(PyObject* object) {
   if (is_plain_operand(object) || PySlice_Check(object)) return true;
   if (PyTuple_CheckExact(object))
@@ -300,7 +314,8 @@ PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& va
     }
     case SourceKind::Result:
       for (PyObject* operand : operands)
-        if (!operand || !is_operand(operand)) return nullptr;
+        if (!operand || !(is_operand(operand) || (source.key.get() == length_function() && has_length(operand))))
+          return nullptr;
       owned = Ref<>::steal(PyObject_Vectorcall(source.key.get(), operands.data(), operands.size(), nullptr));
       if (!owned) PyErr_Clear();
       return owned.get();

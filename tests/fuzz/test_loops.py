@@ -1,7 +1,6 @@
 """A fixed part of the random programs of loops over scalars and elements (`./run fuzz --kind loops`), and proof that errors are found."""
 
 import ast
-import warnings
 
 import numpy as np
 import pytest
@@ -15,26 +14,16 @@ BLOCK = 25
 BLOCKS = [pytest.param("numpy", first, id=f"numpy-{first}") for first in range(0, 200, BLOCK)]
 BLOCKS += [pytest.param("torch", first, id=f"torch-{first}", marks=needs_torch) for first in range(0, 40, 20)]
 
-LENGTH = "a guard of a loop's continuation reads the length of a list that is no local there"
-
-# Programs whose difference is known: {(library, seed): what differs}. Each must differ: an entry goes with the change that mends it.
-KNOWN = {("numpy", 173): LENGTH, ("torch", 20): LENGTH}
-
 
 @pytest.mark.parametrize("lib, first", BLOCKS)
 def test_loops_do_what_cpython_does(lib, first):
     for seed in range(first, first + (BLOCK if lib == "numpy" else 20)):
-        known = KNOWN.get((lib, seed))
         try:
             loops.check(loops.program(seed, lib))
         except Difference as difference:
-            if known is None:
-                raise AssertionError(
-                    f"program {seed}: `./run fuzz --kind loops --lib {lib} --seed {seed} --programs 1` makes it small: {difference}"
-                ) from None
-            warnings.warn(f"program {seed} of {lib} differs, which is known: {known}")
-        else:
-            assert known is None, f"program {seed} of {lib} no longer differs ({known}): take it out of KNOWN"
+            raise AssertionError(
+                f"program {seed}: `./run fuzz --kind loops --lib {lib} --seed {seed} --programs 1` makes it small: {difference}"
+            ) from None
 
 
 @pytest.mark.parametrize("first", range(0, 200, BLOCK))

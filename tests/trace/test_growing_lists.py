@@ -266,3 +266,17 @@ def test_an_attribute_of_a_function_is_an_attribute():
         assert state() == other()
     info = framejit.cache_info()
     assert info["breaks"] == 0 and info["graphs"] <= 2 and info["internal_errors"] == 0
+
+
+def test_a_number_made_of_a_list_s_length():
+    def make():
+        history = [0] * 21
+
+        def f(x, n):
+            for _ in range(3):
+                history.append(n >> (len(history) & 7))
+                x = x + (len(history) // 5)
+            return x
+        return f, history
+
+    counted(make, [(X, 28)] * 12)

@@ -1,5 +1,7 @@
 """Loops whose passes have too little array work for a piece of their own are CPython's, those that have enough are not."""
 import functools
+import math
+import signal
 
 import numpy as np
 import pytest
@@ -195,3 +197,28 @@ def test_a_variable_that_is_deleted_in_each_pass_is_missed_in_the_second():
         for _ in range(2):
             with pytest.raises(UnboundLocalError):
                 compiled(np.ones(5))
+
+
+def test_a_loop_of_pieces_without_end_is_interrupted():
+    def forever(b, n):
+        t, c = 0, 0
+        while c < 21 and math.sqrt(abs(t)) <= b[-1]:
+            while n:
+                if c > 4:
+                    break
+                t = math.log(abs(b[c * 3 % len(b)]) + 1) - (t + b[(c - 2) % len(b)])
+                break
+        return t
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for retire in (False, True):
+            signal.setitimer(signal.ITIMER_REAL, 1)
+            with pytest.raises(KeyboardInterrupt):
+                framejit.compile(forever, retire=retire)(np.arange(47, dtype=np.float16), 28)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
