@@ -60,6 +60,14 @@ void RegionHeap::sweep() {
 
 namespace {
 
+/// A bool as it is in memory: any byte but 0 is true.
+struct Truth {
+  std::uint8_t byte;
+  operator bool() const { return byte != 0; }
+};
+template <class T>
+using InMemory = std::conditional_t<std::is_same_v<T, bool>, Truth, T>;
+
 template <class T>
 const T* pointer(std::int64_t address) {
   return reinterpret_cast<const T*>(std::uintptr_t(address));
@@ -151,7 +159,7 @@ std::int64_t reports(RegionHeap&) { return conditions(read_flags()) & ~kFloatUnd
 /// Where the elements begin, their number, and the step from one to the next.
 template <class T>
 struct Elements {
-  const T* data;
+  const InMemory<T>* data;
   std::int64_t count, step;
   T operator[](std::int64_t i) const { return data[i * step]; }
   Elements part(std::int64_t from, std::int64_t length) const { return {data + from * step, length, step}; }
@@ -188,8 +196,8 @@ using Summed = std::conditional_t<std::is_floating_point_v<T>, T,
 
 template <class T>
 Summed<T> sum(RegionHeap&, std::int64_t data, std::int64_t count, std::int64_t step) {
-  const Elements<T> of{pointer<T>(data), count, step};
-  if constexpr (std::is_floating_point_v<T>) return pairwise(of);
+  const Elements<T> of{pointer<InMemory<T>>(data), count, step};
+  if constexpr (std::is_floating_point_v<T>) return T(0) + pairwise(of);  // of negative zeros it is zero
   std::uint64_t total = 0;
   for (std::int64_t i = 0; i < count; ++i) total += std::uint64_t(Summed<T>(of[i]));
   return Summed<T>(total);
@@ -242,25 +250,25 @@ constexpr auto kGreater = [](auto a, auto b) { return a > b; };
 
 template <class T>
 T least(RegionHeap&, std::int64_t data, std::int64_t count, std::int64_t step) {
-  return extreme(Elements<T>{pointer<T>(data), count, step}, kLess);
+  return extreme(Elements<T>{pointer<InMemory<T>>(data), count, step}, kLess);
 }
 template <class T>
 T greatest(RegionHeap&, std::int64_t data, std::int64_t count, std::int64_t step) {
-  return extreme(Elements<T>{pointer<T>(data), count, step}, kGreater);
+  return extreme(Elements<T>{pointer<InMemory<T>>(data), count, step}, kGreater);
 }
 template <class T>
 std::int64_t where_least(RegionHeap&, std::int64_t data, std::int64_t count, std::int64_t step) {
-  return where_extreme(Elements<T>{pointer<T>(data), count, step}, kLess);
+  return where_extreme(Elements<T>{pointer<InMemory<T>>(data), count, step}, kLess);
 }
 template <class T>
 std::int64_t where_greatest(RegionHeap&, std::int64_t data, std::int64_t count, std::int64_t step) {
-  return where_extreme(Elements<T>{pointer<T>(data), count, step}, kGreater);
+  return where_extreme(Elements<T>{pointer<InMemory<T>>(data), count, step}, kGreater);
 }
 
 /// An array of three axes, of which the middle one is reduced: sizes and steps.
 template <class T>
 struct Along {
-  const T* data;
+  const InMemory<T>* data;
   std::int64_t outer, outer_step, count, step, inner, inner_step;
 
   Elements<T> line(std::int64_t i, std::int64_t j) const {
@@ -278,7 +286,7 @@ struct Along {
 template <class T>
 void sums(RegionHeap& heap, std::int64_t data, std::int64_t outer, std::int64_t outer_step, std::int64_t count,
           std::int64_t step, std::int64_t inner, std::int64_t inner_step, std::int64_t to) {
-  const Along<T> of{pointer<T>(data), outer, outer_step, count, step, inner, inner_step};
+  const Along<T> of{pointer<InMemory<T>>(data), outer, outer_step, count, step, inner, inner_step};
   if (inner == 1) {
     return of.template each<Summed<T>>(to, [&](Elements<T> line) {
       return sum<T>(heap, std::int64_t(reinterpret_cast<std::uintptr_t>(line.data)), line.count, line.step);
@@ -288,7 +296,7 @@ void sums(RegionHeap& heap, std::int64_t data, std::int64_t outer, std::int64_t 
   std::fill(result, result + outer * inner, Summed<T>(0));
   for (std::int64_t i = 0; i < outer; ++i, result += inner)
     for (std::int64_t k = 0; k < count; ++k) {
-      const T* const row = of.data + i * outer_step + k * step;
+      const InMemory<T>* const row = of.data + i * outer_step + k * step;
       if (inner_step == 1)
         for (std::int64_t j = 0; j < inner; ++j) result[j] += Summed<T>(row[j]);
       else
@@ -296,12 +304,12 @@ void sums(RegionHeap& heap, std::int64_t data, std::int64_t outer, std::int64_t 
     }
 }
 
-#define FJ_ALONG(name, Result, reduce)                                                                           \
-  template <class T>                                                                                             \
-  void name(RegionHeap&, std::int64_t data, std::int64_t outer, std::int64_t outer_step, std::int64_t count,     \
-            std::int64_t step, std::int64_t inner, std::int64_t inner_step, std::int64_t to) {                   \
-    Along<T>{pointer<T>(data), outer, outer_step, count, step, inner, inner_step}.template each<Result>(         \
-        to, [](Elements<T> line) { return reduce; });                                                            \
+#define FJ_ALONG(name, Result, reduce)                                                                             \
+  template <class T>                                                                                               \
+  void name(RegionHeap&, std::int64_t data, std::int64_t outer, std::int64_t outer_step, std::int64_t count,       \
+            std::int64_t step, std::int64_t inner, std::int64_t inner_step, std::int64_t to) {                     \
+    Along<T>{pointer<InMemory<T>>(data), outer, outer_step, count, step, inner, inner_step}.template each<Result>( \
+        to, [](Elements<T> line) { return reduce; });                                                              \
   }
 FJ_ALONG(leasts, T, extreme(line, kLess))
 FJ_ALONG(greatests, T, extreme(line, kGreater))

@@ -65,7 +65,8 @@ TEST(RegionLibrary, SumsAreAsExactAsPairwiseOnes) {
     std::vector<float> x(std::size_t(2 * count));
     double exact = 0;
     for (std::int64_t i = 0; i < count; ++i) exact += x[std::size_t(2 * i)] = float(std::sin(double(i)) + 0.3);
-    EXPECT_NEAR(value<float>(call("sum_f32", {address(x.data()), cell(count), 2})), exact, 1e-5 * (1 + double(count) / 10));
+    EXPECT_NEAR(value<float>(call("sum_f32", {address(x.data()), cell(count), 2})), exact,
+                1e-5 * (1 + double(count) / 10));
   }
   std::vector<std::int8_t> bytes(300, 127);
   EXPECT_EQ(value<std::int64_t>(call("sum_i8", {address(bytes.data()), 300, 1})), 300 * 127);

@@ -35,7 +35,7 @@ ValueId RegionBuilder::opaque(ValueId value) {
   return compute(std::move(made), type(value));
 }
 
-ValueId RegionBuilder::address(const Layout& layout) {
+ValueId RegionBuilder::address(const ArrayPlace& layout) {
   region::Instruction made{};
   made.code = Code::Address;
   made.memory = layout.memory;
@@ -57,7 +57,7 @@ Run as_run(RegionBuilder& b, const Known& array) {
   Known whole = array;
   if (whole.kind == Known::Kind::Expression || (whole.kind != Known::Kind::Fresh && b.rank(whole) != 1))
     whole = b.temporary(b.expression(whole));
-  const Layout of = b.layout(whole);
+  const ArrayPlace of = b.layout(whole);
   std::vector<ValueId> sizes;
   for (const Axis& axis : of.axes) sizes.push_back(axis.size);
   const ValueId step = of.axes.size() == 1 && of.axes[0].stride.valid() ? of.axes[0].stride : b.integer(1);
@@ -112,7 +112,7 @@ std::optional<Known> RegionBuilder::reduced(std::string_view function, const Kno
 }
 
 std::optional<Known> RegionBuilder::reduction(std::string_view function, const Known& array,
-                                              std::span<const Known> arguments, const Keywords& keywords) {
+                                              std::span<const Known> arguments, const NamedArguments& keywords) {
   std::optional<std::int64_t> axis;
   bool keeps = false;
   const auto take_axis = [&](const Known& known) {
@@ -149,7 +149,7 @@ std::optional<Known> RegionBuilder::reduced_along(std::string_view function, con
   const bool in_memory =
       array.kind == Known::Kind::Fresh || (array.kind != Known::Kind::Expression && rank(array) == 2);
   const Known whole = in_memory ? array : temporary(values);
-  const Layout from = layout(whole);
+  const ArrayPlace from = layout(whole);
   const auto step = [&](const Axis& at) { return at.stride.valid() ? at.stride : integer(1); };
   std::vector<ValueId> before, after, sizes;
   for (std::size_t i = 0; i < from.axes.size(); ++i) {
@@ -175,11 +175,7 @@ std::optional<Known> RegionBuilder::reduced_along(std::string_view function, con
   if (is_float(of)) leave_if(op(Op::ne, {run("reports", {}), integer(0)}));
   if (!in_memory) run("release", {whole.value});
   Known shaped = made;
-  if (keeps) {
-    Layout kept = layout(made);
-    kept.axes.insert(kept.axes.begin() + axis, Axis{integer(1), integer(0)});
-    shaped = view(made, kept.offset, kept.axes);
-  }
+  if (keeps) shaped.items.insert(shaped.items.begin() + axis, python_int(integer(1)));
   if (function != "mean") return shaped;
   leave_if(op(Op::eq, {along.size, integer(0)}));
   return array_binary(NB_TRUE_DIVIDE, shaped, python_int(along.size));
@@ -208,8 +204,8 @@ Known RegionBuilder::rolled(const Known& array, ValueId shift, std::optional<std
 std::optional<Known> RegionBuilder::function_of(Op function, const Known& array) {
   if (!is_float(dtype(array))) return std::nullopt;
   auto made = std::make_shared<Expression>(*apply(function, {expression(array)}));
-  made->looked_at = made->reports = function != Op::floor && function != Op::ceil && function != Op::trunc;
-  made->reports = made->reports || made->operands[0]->reports;
+  made->looked_at = function != Op::floor && function != Op::ceil && function != Op::trunc;
+  made->reports = true;  // a signalling NaN is reported by each
   if (made->looked_at) made->scalar = opaque(constant(made->dtype, INFINITY));
   return lazy(made);
 }
@@ -226,7 +222,7 @@ std::optional<Known> RegionBuilder::product(const Known& a, const Known& b) {
     return known.kind == Known::Kind::Expression ? temporary(known.expression) : known;
   };
   const Known left = in_memory(a), right = in_memory(b);
-  const Layout p = layout(left), q = layout(right);
+  const ArrayPlace p = layout(left), q = layout(right);
   const auto step = [&](const Axis& axis) { return axis.stride.valid() ? axis.stride : integer(1); };
   const Axis& depth = p.axes.back();
   expect_equal(depth.size, q.axes.front().size);
@@ -269,7 +265,7 @@ std::optional<std::vector<ValueId>> RegionBuilder::shape_of(const Known& sizes) 
 }
 
 std::optional<Known> RegionBuilder::method(const std::string& name, const Known& of,
-                                           const std::vector<Known>& arguments, const Keywords& keywords) {
+                                           const std::vector<Known>& arguments, const NamedArguments& keywords) {
   if (is_bytes(of)) return std::nullopt;
   if (name == "dot" && arguments.size() == 1 && keywords.empty()) return product(of, arguments[0]);
   if (!arguments.empty() || !keywords.empty()) return reduction(name, of, arguments, keywords);
@@ -283,7 +279,7 @@ Known RegionBuilder::copied(const Known& array) { return computed(lazy(expressio
 
 /// An array of the type and shape of another; `value`: of that in each place.
 Known RegionBuilder::like(const Known& array, std::optional<double> value) {
-  const Lazy of = expression(array);
+  const Lazy of = expression(looked_at(array));
   expect_c_order(of);
   return filled(of->dtype, of->sizes, value);
 }

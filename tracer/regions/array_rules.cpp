@@ -36,9 +36,9 @@ DType RegionBuilder::dtype(const Known& array) {
   }
 }
 
-Layout RegionBuilder::layout(const Known& array) {
+ArrayPlace RegionBuilder::layout(const Known& array) {
   const Sharing sharing(*this);
-  Layout made;
+  ArrayPlace made;
   made.dtype = dtype(array);
   switch (array.kind) {
     case Known::Kind::Array: {
@@ -108,8 +108,7 @@ Known RegionBuilder::view(const Known& array, ValueId offset, const std::vector<
 Known RegionBuilder::transposed(const Known& array) {
   const Sharing sharing(*this);
   const Known whole = computed(array);
-  Layout of = layout(whole);
-  if (of.axes.size() < 2) return whole;
+  ArrayPlace of = layout(whole);
   std::reverse(of.axes.begin(), of.axes.end());
   return view(whole, of.offset, of.axes);
 }
@@ -161,12 +160,15 @@ Axis RegionBuilder::sliced(const Known& slice, const Axis& axis, ValueId& offset
   length = op(Op::where, {op(Op::lt, {length, zero}), zero, length});
   if (!is_none(slice.items[0]) || !forwards) offset = moved(offset, start, axis.stride);
   Axis made{length, axis.stride};
-  if (*step != 1) made.stride = axis.stride.valid() ? op(Op::mul, {axis.stride, integer(*step)}) : integer(*step);
+  if (*step == 1) return made;
+  // Of nothing NumPy takes each element.
+  const ValueId taken = op(Op::where, {op(Op::eq, {length, zero}), integer(1), integer(*step)});
+  made.stride = axis.stride.valid() ? op(Op::mul, {axis.stride, taken}) : taken;
   return made;
 }
 
 Known RegionBuilder::loaded(const Known& array, ValueId offset) {
-  const Layout of = layout(array);
+  const ArrayPlace of = layout(array);
   region::Instruction load{};
   load.code = Code::Load;
   load.memory = of.memory;
@@ -180,7 +182,7 @@ Known RegionBuilder::loaded(const Known& array, ValueId offset) {
 Known RegionBuilder::part(const Known& array, const std::vector<Known>& indices) {
   if (array.kind == Known::Kind::Expression) return part(computed(array), indices);
   if (indices.size() == 1 && indices[0].is_array()) return gathered(array, indices[0]);
-  const Layout of = layout(array);
+  const ArrayPlace of = layout(array);
   std::size_t taken = 0;
   bool rest = false;
   for (const Known& index : indices) {
@@ -218,7 +220,7 @@ Known RegionBuilder::gathered(const Known& array, const Known& indices) {
     throw Unknown{"an index that is an array of such a type"};
   const bool as_it_is = indices.kind != Known::Kind::Expression && dtype(indices) == DType::I64;
   const Known numbers = as_it_is ? indices : temporary(cast(expression(indices), DType::I64));
-  const Layout from = layout(array), at = layout(numbers);
+  const ArrayPlace from = layout(array), at = layout(numbers);
   const auto step = [&](const Axis& axis) { return axis.stride.valid() ? axis.stride : integer(1); };
   const Known made = fresh(from.dtype, {at.axes[0].size});
   const ValueId wrong = run("gather", {address(from), step(from.axes[0]), from.axes[0].size, address(at),
@@ -241,7 +243,7 @@ void RegionBuilder::subscript(const Known& container, const Known& index) {
   push(part(container, indices_of(index)));
 }
 
-void RegionBuilder::store(const Layout& to, ValueId offset, ValueId value, int apart) {
+void RegionBuilder::store(const ArrayPlace& to, ValueId offset, ValueId value, int apart) {
   region::Instruction store{};
   store.code = Code::Store;
   store.memory = to.memory;
@@ -263,7 +265,7 @@ void RegionBuilder::store_subscript(const Known& container, const Known& index, 
   const Sharing sharing(*this);
   if (!container.is_array() || container.kind == Known::Kind::Expression)
     throw Unknown{"an assignment to an element of what is no array"};
-  const Layout of = layout(container);
+  const ArrayPlace of = layout(container);
   const std::vector<Known> indices = indices_of(index);
   ValueId offset = of.offset;
   if (indices.size() == of.axes.size() &&
@@ -275,6 +277,8 @@ void RegionBuilder::store_subscript(const Known& container, const Known& index, 
     written(container);
     return store(of, offset, element);
   }
+  if (std::any_of(indices.begin(), indices.end(), [](const Known& known) { return known.is_array(); }))
+    throw Unknown{"an assignment to elements that an array names"};
   assign(part(container, indices), value);
 }
 
@@ -399,7 +403,7 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
     if (known.place == -2) {
       // In range: the iterator has looked.
       const Known& array = known.items[0];
-      Layout of = layout(array);
+      ArrayPlace of = layout(array);
       const ValueId start = moved(of.offset, known.items[1].value, of.axes[0].stride);
       of.axes.erase(of.axes.begin());
       return of.axes.empty() ? loaded(array, start) : view(array, start, of.axes);

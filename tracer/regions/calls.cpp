@@ -15,7 +15,7 @@ bool RegionBuilder::call_instruction(int given, PyObject* names) {
   std::vector<Known> arguments;
   for (int i = given; i > 0; --i) arguments.push_back(resolve(peek(i)));
   state_.places.resize(state_.places.size() - std::size_t(given));
-  Keywords keywords;
+  NamedArguments keywords;
   if (names != nullptr) {
     if (function) throw Unknown{"a call with keywords"};
     const std::size_t positional = arguments.size() - std::size_t(PyTuple_GET_SIZE(names));

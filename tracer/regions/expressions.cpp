@@ -202,7 +202,7 @@ Known RegionBuilder::array_unary(Op op, const Known& a) {
   if (op == Op::sqrt && !is_float(type)) throw Unknown{"a root of integers"};
   if (op == Op::bit_not && is_float(type)) throw Unknown{"`~` of floats"};
   if (type == DType::Bool && !logical) throw Unknown{"an operation of bools"};
-  if (op == Op::abs && is_unsigned_integer(type)) return a;
+  if (op == Op::abs && is_unsigned_integer(type)) return computed(lazy(of));
   return lazy(apply(logical ? Op::logical_not : op, {std::move(of)}));
 }
 
@@ -220,8 +220,10 @@ Known RegionBuilder::fresh(DType dtype, std::vector<ValueId> sizes) {
   Known made;
   made.kind = Known::Kind::Fresh;
   made.dtype = dtype;
+  // Neither negative nor so large that their product could wrap; what is too large all the same finds no memory.
+  const ValueId most = constant(DType::U64, std::uint64_t(1) << (sizes.size() > 1 ? 56 / sizes.size() : 56));
   for (ValueId size : sizes) {
-    leave_if(op(Op::lt, {size, integer(0)}));
+    leave_if(op(Op::gt, {cast(size, DType::U64), most}));
     made.items.push_back(python_int(size));
   }
   made.value = run("allocate", {op(Op::mul, {count(sizes), integer(std::int64_t(size_in_bytes(dtype)))})});
@@ -238,21 +240,21 @@ void RegionBuilder::expect_c_order(const Lazy& of) {
   for (const Lazy& operand : of->operands) expect_c_order(operand);
   if (of->kind != Expression::Kind::Elements || of->of.kind == Known::Kind::Fresh) return;
   const auto& axes = of->layout.axes;
-  const Axis* outer = nullptr;
-  for (const Axis& axis : axes) {
-    if (axis.fixed) continue;
-    const Axis* const before = std::exchange(outer, &axis);
-    if (before == nullptr) continue;
-    const ValueId inner = axis.stride.valid() ? axis.stride : integer(1);
-    const ValueId outer_stride = before->stride.valid() ? before->stride : integer(1);
-    const auto known_outer = hint(outer_stride), known_inner = hint(inner);
-    if (known_outer && known_inner && std::abs(*known_outer) < std::abs(*known_inner) && hint(before->size) != 1 &&
-        hint(axis.size) != 1 && *known_outer != 0)
-      throw Unknown{"an array in Fortran's order"};
-    const ValueId few = op(Op::bit_or, {op(Op::le, {before->size, integer(1)}), op(Op::le, {axis.size, integer(1)})});
-    const ValueId ordered = op(Op::ge, {op(Op::abs, {outer_stride}), op(Op::abs, {inner})});
-    leave_if(op(Op::logical_not, {op(Op::bit_or, {few, ordered})}));
-  }
+  const auto step = [&](const Axis& axis) { return axis.stride.valid() ? axis.stride : integer(1); };
+  for (std::size_t i = 0; i < axes.size(); ++i)
+    for (std::size_t j = i + 1; j < axes.size(); ++j) {
+      if (axes[i].fixed || axes[j].fixed) continue;
+      const ValueId outer = step(axes[i]), inner = step(axes[j]);
+      const auto is_one = [&](const Axis& axis) { return hint(axis.size).value_or(2) <= 1; };
+      const auto known_outer = hint(outer), known_inner = hint(inner);
+      if (known_outer && known_inner && std::abs(*known_outer) < std::abs(*known_inner) && !is_one(axes[i]) &&
+          !is_one(axes[j]) && *known_outer != 0)
+        throw Unknown{"an array in Fortran's order"};
+      const ValueId few =
+          op(Op::bit_or, {op(Op::le, {axes[i].size, integer(1)}), op(Op::le, {axes[j].size, integer(1)})});
+      const ValueId ordered = op(Op::ge, {op(Op::abs, {outer}), op(Op::abs, {inner})});
+      leave_if(op(Op::logical_not, {op(Op::bit_or, {few, ordered})}));
+    }
 }
 
 Known RegionBuilder::computed(const Known& array) {
@@ -339,7 +341,7 @@ void RegionBuilder::for_each(const std::vector<ValueId>& sizes, const std::vecto
 }
 
 /// Whether the elements are one after the other in all axes, as those of `like` are.
-bool RegionBuilder::is_without_gaps(const Layout& of, const Layout& like) {
+bool RegionBuilder::is_without_gaps(const ArrayPlace& of, const ArrayPlace& like) {
   if (of.axes.size() != like.axes.size()) return false;
   ValueId step;
   for (std::size_t i = of.axes.size(); i-- > 0;) {
@@ -350,7 +352,7 @@ bool RegionBuilder::is_without_gaps(const Layout& of, const Layout& like) {
 }
 
 /// The expression as one of one axis, where nothing in it has gaps; else nothing.
-Lazy RegionBuilder::flat(const Lazy& of, const Layout& like, ValueId count) {
+Lazy RegionBuilder::flat(const Lazy& of, const ArrayPlace& like, ValueId count) {
   if (of->kind == Expression::Kind::Scalar) return of;
   if (of->kind == Expression::Kind::Elements && !is_without_gaps(of->layout, like)) return nullptr;
   auto made = std::make_shared<Expression>(*of);
@@ -361,14 +363,14 @@ Lazy RegionBuilder::flat(const Lazy& of, const Layout& like, ValueId count) {
   return made;
 }
 
-void RegionBuilder::fill(const Layout& to, const Lazy& value, int apart) {
+void RegionBuilder::fill(const ArrayPlace& to, const Lazy& value, int apart) {
   const Sharing sharing(*this);
   if (to.axes.size() > 1 && is_without_gaps(to, to)) {
     std::vector<ValueId> all;
     for (const Axis& axis : to.axes) all.push_back(axis.size);
     const ValueId elements = count(all);
     if (const Lazy one = flat(value, to, elements)) {
-      Layout row = to;
+      ArrayPlace row = to;
       row.axes = {{elements, {}}};
       return fill(row, one, apart);
     }
@@ -420,10 +422,10 @@ void RegionBuilder::note_elements(const std::vector<ValueId>& sizes, std::int64_
 
 void RegionBuilder::assign(const Known& array, const Known& value) {
   const Sharing sharing(*this);
-  Layout to = layout(array);
+  ArrayPlace to = layout(array);
   if (value.kind == Known::Kind::View || value.kind == Known::Kind::Array || value.kind == Known::Kind::Fresh) {
     // `a[i:j] += x` assigns what it has changed to where it is.
-    const Layout from = layout(value);
+    const ArrayPlace from = layout(value);
     bool same = from.memory == to.memory && from.offset == to.offset && from.axes.size() == to.axes.size();
     for (std::size_t i = 0; same && i < to.axes.size(); ++i)
       same = from.axes[i].size == to.axes[i].size && from.axes[i].stride == to.axes[i].stride;
@@ -456,7 +458,7 @@ void RegionBuilder::assign(const Known& array, const Known& value) {
 }
 
 /// From an array of the same sizes, without gaps, at the address.
-void RegionBuilder::copy(const Layout& to, ValueId from) {
+void RegionBuilder::copy(const ArrayPlace& to, ValueId from) {
   const std::size_t rank = to.axes.size();
   const auto step = [&](const Axis& axis) { return axis.stride.valid() ? axis.stride : integer(1); };
   const Axis& inner = to.axes.back();
@@ -469,7 +471,7 @@ void RegionBuilder::copy(const Layout& to, ValueId from) {
   const ValueId bytes = integer(std::int64_t(size_in_bytes(to.dtype)));
   const ValueId plane = op(Op::mul, {op(Op::mul, {rows, inner.size}), bytes});
   for_each(sizes, order, [&](const std::vector<ValueId>& indices) {
-    Layout part = to;
+    ArrayPlace part = to;
     ValueId source = from, planes = indices.empty() ? ValueId() : indices[0];
     for (std::size_t i = 0; i < indices.size(); ++i) {
       part.offset = moved(part.offset, indices[i], step(to.axes[i]));
@@ -504,6 +506,11 @@ void RegionBuilder::force() {
   };
   replace(state_);
   replace(before_);
+}
+
+/// Of an array only its shape is used: what NumPy would report of it is looked for all the same.
+Known RegionBuilder::looked_at(const Known& array) {
+  return array.kind == Known::Kind::Expression && array.expression->reports ? computed(array) : array;
 }
 
 bool RegionBuilder::has_pending() const {

@@ -198,7 +198,6 @@ PyObject* RegionBuilder::named(PyObject* names, PyObject* name) {
   guard.object = Ref<>::borrow(name);
   guard.value = Ref<>::borrow(value);
   made_.guards.push_back(std::move(guard));
-  reread_ = reread_ || (value != nullptr && !PyCallable_Check(value));
   return value;
 }
 

@@ -82,7 +82,10 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
   const int arg = instr.arg;
   switch (instr.opcode) {
     case FJ_NOP: return true;
-    case FJ_POP_TOP: pop(); return true;
+    case FJ_POP_TOP:
+      looked_at(peek(1));
+      pop();
+      return true;
     case FJ_PUSH_NULL: push({}); return true;
     case FJ_COPY:
       if (peek(arg).is_iterator()) throw Unknown{"an iterator that is held twice"};
@@ -124,7 +127,6 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
         guard.place = slot.place;
         made_.guards.push_back(guard);
         place = reach(ReachedPlace::How::Cell, slot.place, 0, PyCell_GET(cell));
-        reread_ = true;
       }
       Known entry;
       entry.kind = Known::Kind::Entry;
@@ -372,7 +374,7 @@ void RegionBuilder::load_global(const FjInstr& instr) {
 }
 
 void RegionBuilder::load_attribute(PyObject* name) {
-  const Known owner = resolve(pop());
+  const Known owner = looked_at(resolve(pop()));
   if (owner.kind == Known::Kind::Object && PyModule_CheckExact(owner.object.get())) {
     if (PyObject* const value = named(PyModule_GetDict(owner.object.get()), name)) return push(literal(value));
   }
@@ -391,7 +393,6 @@ void RegionBuilder::load_attribute(PyObject* name) {
       return push(python_int(count(sizes)));
     }
     if (text == "T") return push(transposed(owner));
-    if (text == "dtype") return push(object(dtype_object(Library::Numpy, dtype(owner)).get()));
   }
   if (owner.kind == Known::Kind::Complex) {
     const std::string text = text_of(name);

@@ -7,6 +7,7 @@
 
 #include "arrays/arrays.h"
 #include "graph_ir/ops.h"
+#include "tracer/frontends/numpy/equal_zeros.h"
 #include "tracer/regions/region_builder.h"
 
 namespace fj {
@@ -16,7 +17,7 @@ namespace {
 struct Call {
   RegionBuilder& b;
   const std::vector<Known>& arguments;
-  const Keywords& keywords;
+  const NamedArguments& keywords;
   const char* name;
   int given;
 
@@ -104,7 +105,7 @@ Result length(const Call& call) {
   const Known& of = call.arguments[0];
   switch (of.kind) {
     case Known::Kind::Array: case Known::Kind::Fresh: case Known::Kind::View: case Known::Kind::Expression:
-      return RegionBuilder::python_int(call.b.size(of, 0));
+      return RegionBuilder::python_int(call.b.size(call.b.looked_at(of), 0));
     case Known::Kind::Tuple: return RegionBuilder::python_int(call.b.integer(std::int64_t(of.items.size())));
     default: return std::nullopt;
   }
@@ -280,6 +281,7 @@ Result numpy_pair(const Call& call) {
   if (call.count() != 2 || !(call.arguments[0].is_array() || call.arguments[1].is_array())) return std::nullopt;
   auto [type, a, b] = call.b.promoted_operands(call.arguments[0], call.arguments[1], false);
   if (type == DType::Bool) return std::nullopt;
+  if (takes_second_of_equals(type)) std::swap(a, b);  // the operation gives the first
   return RegionBuilder::lazy(call.b.apply(Op(call.given), {a, b}));
 }
 
@@ -294,7 +296,8 @@ Result numpy_where(const Call& call) {
     return std::nullopt;
   Known yes = call.arguments[1];
   // Two numbers of Python's are NumPy's of their types.
-  if (yes.is_number() && call.arguments[2].is_number()) yes = RegionBuilder::numpy(yes.value, yes.dtype);
+  if (yes.is_number() && call.arguments[2].is_number() && !call.arguments[2].is_numpy())
+    yes = RegionBuilder::numpy(yes.value, yes.dtype);
   auto [type, a, b] = call.b.promoted_operands(yes, call.arguments[2], false);
   return RegionBuilder::lazy(call.b.apply(Op::where, {call.b.expression(call.arguments[0]), a, b}));
 }
@@ -385,7 +388,7 @@ void remember_known_functions() {
 }
 
 std::optional<Known> RegionBuilder::call_known(PyObject* callable, const std::vector<Known>& arguments,
-                                               const Keywords& keywords) {
+                                               const NamedArguments& keywords) {
   const Row* const row = row_of(callable);
   if (row == nullptr) return std::nullopt;
   if (!keywords.empty() && row->rule != numpy_reduce && row->rule != numpy_make && row->rule != numpy_roll)

@@ -61,8 +61,8 @@ std::vector<int> count_entrances(const FjCode& code) {
   return entrances;
 }
 
-RegionBuilder::RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values, Needs met)
-    : loop_(loop), values_(values), met_(met) {
+RegionBuilder::RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values, Makers met)
+    : loop_(loop), values_(values), makers_met_(std::move(met)) {
   objects_.assign(values.slots.begin(), values.slots.end());
   contexts_.emplace_back(new Context{&code, reinterpret_cast<PyCodeObject*>(code.code), values.function->func_globals,
                                      values.function->func_builtins, loop.header, loop.last, count_entrances(code)});
@@ -257,14 +257,15 @@ void RegionBuilder::leave_if_asked() {
   asked.code = Code::LeaveIfAsked;
   asked.leave = leave_here();
   block().body.push_back(std::move(asked));
-  // Tens of milliseconds, about.
-  if (met_.rereading) leave_if(op(Op::ge, {state_.passes, integer(std::int64_t(1) << 24)}));
+  // Names are looked at again, and signals that another thread has set off, after tens of milliseconds, about.
+  const std::int64_t most = makers_met_.empty() ? 1 << 24 : 1 << 14;
+  leave_if(op(Op::ge, {state_.passes, integer(most)}));
 }
 
 void RegionBuilder::go_back(int header) {
   leave_if_asked();
-  const auto first = met_.makers.lower_bound({context_->object, header});
-  if (first == met_.makers.end() || first->first != context_->object || first->second > at_) return;
+  const auto first = makers_met_.lower_bound({context_->object, header});
+  if (first == makers_met_.end() || first->first != context_->object || first->second > at_) return;
   const auto mark = [&](auto&& self, const Known& known) -> void {
     if (known.kind == Known::Kind::Fresh) run("mark", {known.value});
     for (const Known& item : known.items) self(self, item);
@@ -490,8 +491,8 @@ std::optional<LoopRegion> build_region(const FjCode& code, const Loop& loop, con
   remember_known_functions();
   RegionBuilder builder(code, loop, values, {});
   std::optional<LoopRegion> made = builder.build(why);
-  if (!made || builder.needs() == RegionBuilder::Needs{}) return made;
-  return RegionBuilder(code, loop, values, builder.needs()).build(why);
+  if (!made || builder.makers().empty()) return made;
+  return RegionBuilder(code, loop, values, builder.makers()).build(why);
 }
 
 }  // namespace fj

@@ -74,7 +74,7 @@ struct Axis {
 };
 
 /// Where elements are.
-struct Layout {
+struct ArrayPlace {
   int memory = -1;
   DType dtype = DType::F64;
   ValueId offset;        // none: 0
@@ -87,7 +87,7 @@ struct Expression {
   DType dtype = DType::F64;
   std::vector<ValueId> sizes;
   ValueId scalar;        // Scalar; where it is looked at, infinity
-  Layout layout;         // Elements
+  ArrayPlace layout;         // Elements
   Known of;              // Elements: the array
   Op op = Op::add;       // Operation; Op::cast: to `dtype`
   std::vector<std::shared_ptr<const Expression>> operands;
@@ -97,7 +97,7 @@ struct Expression {
 };
 using Lazy = std::shared_ptr<const Expression>;
 /// What a call gives by name.
-using Keywords = std::vector<std::pair<std::string, Known>>;
+using NamedArguments = std::vector<std::pair<std::string, Known>>;
 
 /// The instruction is CPython's, for a reason in words.
 struct Unknown {
@@ -112,16 +112,12 @@ class RegionBuilder {
   using Code = region::Code;
 
   /// `rereads`: the region is left after many passes, so that what others may change is looked at again.
-  /// What is known when the loop has been looked at once: that the region is to be left after many passes, so that what
-  /// others may change is looked at again; that instructions make arrays, of which those are kept that variables hold.
-  struct Needs {
-    bool rereading = false;
-    std::set<std::pair<PyCodeObject*, int>> makers;  // in which code
-    bool operator==(const Needs&) const = default;
-  };
-  RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values, Needs met);
+  /// Instructions that make arrays, in which code. Where they are known, in a second look at the loop, arrays are kept
+  /// from pass to pass that variables hold.
+  using Makers = std::set<std::pair<PyCodeObject*, int>>;
+  RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values, Makers met);
   std::optional<LoopRegion> build(std::string& why);
-  Needs needs() const { return {reread_, makers_}; }
+  const Makers& makers() const { return makers_; }
 
   // ---- values: the element types are those of the operands
   ValueId constant(DType dtype, const Scalar& value);
@@ -176,7 +172,7 @@ class RegionBuilder {
   void leave_if_reported(ValueId result, std::vector<ValueId> operands);
 
   // ---- arrays and iterators (array_rules.cpp)
-  Layout layout(const Known& array);
+  ArrayPlace layout(const Known& array);
   bool is_bytes(const Known& array) { return array.kind == Known::Kind::Array && facts(array).bytes; }
   DType dtype(const Known& array);
   int rank(const Known& array);
@@ -204,20 +200,21 @@ class RegionBuilder {
   /// The array as one that is in memory.
   Known computed(const Known& array);
   Known temporary(const Lazy& of);
+  Known looked_at(const Known& array);
   Known fresh(DType dtype, std::vector<ValueId> sizes);
-  void fill(const Layout& to, const Lazy& value, int apart);
-  void copy(const Layout& to, ValueId from);
+  void fill(const ArrayPlace& to, const Lazy& value, int apart);
+  void copy(const ArrayPlace& to, ValueId from);
   static constexpr std::int64_t kShort = 8;
   void note_elements(const std::vector<ValueId>& sizes, std::int64_t inner = kShort);
-  bool is_without_gaps(const Layout& of, const Layout& like);
-  Lazy flat(const Lazy& of, const Layout& like, ValueId count);
+  bool is_without_gaps(const ArrayPlace& of, const ArrayPlace& like);
+  Lazy flat(const Lazy& of, const ArrayPlace& like, ValueId count);
 
   // ---- functions of arrays (array_functions.cpp)
   std::optional<Known> method(const std::string& name, const Known& of, const std::vector<Known>& arguments,
-                              const Keywords& keywords);
+                              const NamedArguments& keywords);
   /// `function` of an array with an `axis` and `keepdims`, behind the array or by name.
   std::optional<Known> reduction(std::string_view function, const Known& array, std::span<const Known> arguments,
-                                 const Keywords& keywords);
+                                 const NamedArguments& keywords);
   std::optional<Known> reduced(std::string_view function, const Known& array);
   std::optional<Known> reduced_along(std::string_view function, const Known& array, int axis, bool keeps);
   std::optional<Known> function_of(Op function, const Known& array);
@@ -228,11 +225,12 @@ class RegionBuilder {
   Known like(const Known& array, std::optional<double> value);
   Known filled(DType dtype, const std::vector<ValueId>& sizes, std::optional<double> value);
   ValueId run(std::string_view function, std::vector<ValueId> operands);
-  ValueId address(const Layout& layout);
+  ValueId address(const ArrayPlace& layout);
   ValueId opaque(ValueId value);
 
   // ---- calls (known_functions.cpp)
-  std::optional<Known> call_known(PyObject* callable, const std::vector<Known>& arguments, const Keywords& keywords);
+  std::optional<Known> call_known(PyObject* callable, const std::vector<Known>& arguments,
+                                  const NamedArguments& keywords);
   /// Two ways that give objects of different types.
   void fork(ValueId condition, const Known& yes, const Known& no);
 
@@ -282,7 +280,7 @@ class RegionBuilder {
   Axis sliced(const Known& slice, const Axis& axis, ValueId& offset);
   ValueId moved(ValueId offset, ValueId index, ValueId stride);
   Known loaded(const Known& array, ValueId offset);
-  void store(const Layout& to, ValueId offset, ValueId value, int apart = -1);
+  void store(const ArrayPlace& to, ValueId offset, ValueId value, int apart = -1);
   void written(const Known& array);
   ValueId raised_where_reported(ValueId result, ValueId operand, ValueId infinity);
   ValueId element(const Lazy& of, const std::vector<ValueId>& indices, bool dense, int apart);
@@ -370,9 +368,8 @@ class RegionBuilder {
   std::vector<std::optional<std::int64_t>> hints_;  // by value: what it is where the region is built
   std::map<DType, int> heaps_;                      // memories
   int nests_ = 0;
-  std::set<std::pair<PyCodeObject*, int>> makers_;
-  const Needs met_;
-  bool reread_ = false;  // names that others may change are read
+  Makers makers_;
+  const Makers makers_met_;
   int block_ = 0, at_ = 0;
   bool ended_ = false;
   int finished_passes_ = 0;

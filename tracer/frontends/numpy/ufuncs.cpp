@@ -7,28 +7,11 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "tracer/frontends/numpy/equal_zeros.h"
 #include "tracer/frontends/numpy/numpy.h"
 
 namespace fj {
-namespace {
 
-using Values = std::vector<ValueId>;
-
-template <Op op>
-Values Pointwise(Tracer& tracer, const Values& in, DType loop) {
-  // int64 and uint64 are compared exactly, by loops of their own.
-  if (in.size() == 2 && dtype_of(tracer, in[1]) != loop) unsupported("a comparison of int64 with uint64");
-  return {pointwise(tracer, op, in)};
-}
-
-/// Loops over bool are logical operations.
-template <Op op, Op boolean>
-Values BoolOr(Tracer& tracer, const Values& in, DType loop) {
-  return {pointwise(tracer, loop == DType::Bool ? boolean : op, in)};
-}
-
-/// True if NumPy's maximum of 0.0 and -0.0 is the second one in this dtype: so it is where its loops use x86's
-/// instructions.
 bool takes_second_of_equals(DType dtype) {
   const std::array<bool, 3> answers = once([] {
     std::array<bool, 3> result{};
@@ -47,6 +30,23 @@ bool takes_second_of_equals(DType dtype) {
     return result;
   });
   return is_float(dtype) && answers[dtype == DType::F16 ? 0 : dtype == DType::F32 ? 1 : 2];
+}
+
+namespace {
+
+using Values = std::vector<ValueId>;
+
+template <Op op>
+Values Pointwise(Tracer& tracer, const Values& in, DType loop) {
+  // int64 and uint64 are compared exactly, by loops of their own.
+  if (in.size() == 2 && dtype_of(tracer, in[1]) != loop) unsupported("a comparison of int64 with uint64");
+  return {pointwise(tracer, op, in)};
+}
+
+/// Loops over bool are logical operations.
+template <Op op, Op boolean>
+Values BoolOr(Tracer& tracer, const Values& in, DType loop) {
+  return {pointwise(tracer, loop == DType::Bool ? boolean : op, in)};
 }
 
 /// maximum and minimum. The graph's give the first of two equal operands, which 0.0 and -0.0 are.
