@@ -176,7 +176,8 @@ void optimise(llvm::Module& module, llvm::TargetMachine& target, Tier tier, Pass
     // What LLVM's own -O3 gains on regions, in half of its time.
     static constexpr const char* kPasses =
         "function(mem2reg,simplifycfg,early-cse<memssa>,instcombine<no-verify-fixpoint>,loop-simplify,lcssa,"
-        "loop-mssa(loop-rotate,licm),simplifycfg,loop(indvars),loop-vectorize,instcombine<no-verify-fixpoint>,"
+        "loop-mssa(loop-rotate,licm,simple-loop-unswitch<no-nontrivial;trivial>),simplifycfg,loop(indvars),loop-"
+        "vectorize,instcombine<no-verify-fixpoint>,"
         "loop-unroll<O2>,early-cse<>,simplifycfg,instcombine<no-verify-fixpoint>)";
     llvm::ModulePassManager manager;
     llvm::cantFail(passes.parsePassPipeline(manager, kPasses));

@@ -131,13 +131,18 @@ class RegionEmitter {
     llvm::MDBuilder weights(module_.getContext());
     b.CreateCondBr(finite(result), on, look, weights.createBranchWeights(1 << 20, 1));
     b.SetInsertPoint(look);
-    Value *numbers = b.getTrue(), *all_finite = b.getTrue();
-    for (std::size_t i = 1; i < instruction.operands.size(); ++i) {
-      numbers = b.CreateAnd(numbers, ordered(value(instruction.operands[i])));
-      all_finite = b.CreateAnd(all_finite, finite(value(instruction.operands[i])));
-    }
+    Value* any = b.getFalse();
+    region::for_each_report(instruction, [&](ValueId of, std::span<const ValueId> operands) {
+      Value *made = value(of), *numbers = b.getTrue(), *all_finite = b.getTrue();
+      for (ValueId operand : operands) {
+        numbers = b.CreateAnd(numbers, ordered(value(operand)));
+        all_finite = b.CreateAnd(all_finite, finite(value(operand)));
+      }
+      any = b.CreateOr(
+          any, b.CreateAnd(b.CreateNot(finite(made)), b.CreateSelect(ordered(made), all_finite, numbers)));
+    });
     BasicBlock* out = block("leave");
-    b.CreateCondBr(b.CreateSelect(ordered(result), all_finite, numbers), out, on);
+    b.CreateCondBr(any, out, on);
     b.SetInsertPoint(out);
     leave(instruction.leave);
     b.SetInsertPoint(on);

@@ -59,8 +59,9 @@ enum class Code : std::uint8_t {
   Store,   // store m[%index], %value
   Address,  // %x = address m[%index] : i64
   LeaveIf,  // leave_if %condition else k(...)
-  LeaveIfReported,  // leave_if_reported %result of %a, %b else k(...)    where NumPy would warn: the result is NaN and no operand
-                    // is, or it is infinite and all operands are finite
+  LeaveIfReported,  // leave_if_reported %r of %a, %b else k(...)    where NumPy would warn: the result is NaN and no
+                    // operand is, or it is infinite and all operands are finite. `... %r of %a, %b and %s of %c, %d`:
+                    // or where it would warn of s, which is finite if r is
   LeaveIfAsked,  // leave_if_asked else k(...)    where the caller asks for it: a signal has come
 };
 
@@ -75,10 +76,11 @@ struct Instruction {
   Op op = Op::constant;            // Pointwise
   int function = -1;               // Call: into functions(). Run: into region_library()
   std::vector<ValueId>
-      operands;  // Load: index; Store: index, value; LeaveIf: condition; LeaveIfReported: the result first
+      operands;  // Load: index; Store: index, value; LeaveIf: condition; LeaveIfReported: results, each with its own
   ValueId result;                  // none: of Store and those that only leave
   Scalar constant = false;         // Constant
   int memory = -1;                 // Load, Store, Address
+  std::vector<int> parts;          // LeaveIfReported: how many operands belong to each result, with it
   int apart = -1;                  // Load, Store: a store touches nothing that a load of the same number does
   Leave leave;                     // of those with `else`
   Location location;
@@ -132,6 +134,16 @@ struct Function {
 std::span<const Function> functions();
 /// -1: none is called so.
 int function_number(std::string_view name);
+
+/// Visits each result of a LeaveIfReported, and what it is of.
+template <class Visit>
+void for_each_report(const Instruction& instruction, Visit visit) {
+  std::size_t at = 0;
+  for (int part : instruction.parts) {
+    visit(instruction.operands[at], std::span(instruction.operands).subspan(at + 1, std::size_t(part) - 1));
+    at += std::size_t(part);
+  }
+}
 
 /// The operands of an instruction and the values it leaves with, each once for each use.
 template <class Visit>

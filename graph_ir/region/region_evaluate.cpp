@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "graph_ir/region/region.h"
 #include "runtime/base/error.h"
@@ -135,14 +136,19 @@ class Evaluator {
         return false;
       }
       case Code::LeaveIfReported: {
-        const double result = std::get<double>(scalar(instruction.operands[0]));
-        bool finite = true, number = true;
-        for (std::size_t i = 1; i < instruction.operands.size(); ++i) {
-          const double operand = std::get<double>(scalar(instruction.operands[i]));
-          finite = finite && std::isfinite(operand);
-          number = number && !std::isnan(operand);
-        }
-        return (std::isnan(result) && number) || (std::isinf(result) && finite);
+        bool leaves = false, first = true, finite_first = false;
+        for_each_report(instruction, [&](ValueId of, std::span<const ValueId> operands) {
+          const double result = std::get<double>(scalar(of));
+          if (std::exchange(first, false)) finite_first = std::isfinite(result);
+          FJ_CHECK(!finite_first || std::isfinite(result), "a finite result made of one that is not");
+          bool finite = true, number = true;
+          for (ValueId operand : operands) {
+            finite = finite && std::isfinite(std::get<double>(scalar(operand)));
+            number = number && !std::isnan(std::get<double>(scalar(operand)));
+          }
+          leaves = leaves || (std::isnan(result) && number) || (std::isinf(result) && finite);
+        });
+        return leaves;
       }
       case Code::LeaveIfAsked: return false;
       case Code::LeaveIf: return std::get<bool>(scalar(instruction.operands[0]));

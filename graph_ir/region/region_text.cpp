@@ -74,9 +74,14 @@ class Printer {
       return "store " + memory + "[" + name(instruction.operands[0]) + "], " + name(instruction.operands[1]) + apart;
     if (instruction.code == Code::LeaveIf)
       return "leave_if " + name(instruction.operands[0]) + " else " + text(instruction.leave);
-    if (instruction.code == Code::LeaveIfReported)
-      return "leave_if_reported " + name(instruction.operands[0]) + " of " +
-             list({instruction.operands.begin() + 1, instruction.operands.end()}) + " else " + text(instruction.leave);
+    if (instruction.code == Code::LeaveIfReported) {
+      std::string out;
+      for_each_report(instruction, [&](ValueId result, std::span<const ValueId> operands) {
+        out += (out.empty() ? "leave_if_reported " : " and ") + name(result) + " of " +
+               list({operands.begin(), operands.end()});
+      });
+      return out + " else " + text(instruction.leave);
+    }
     if (instruction.code == Code::LeaveIfAsked) return "leave_if_asked else " + text(instruction.leave);
     if (instruction.code == Code::Run) {
       const std::string run = "run " + std::string(region_library()[std::size_t(instruction.function)].name) + "(" +
@@ -257,10 +262,14 @@ class Parser : Scanner {
     }
     if (accept_keyword("leave_if_reported")) {
       result.code = Code::LeaveIfReported;
-      result.operands.push_back(value());
-      keyword("of");
-      do result.operands.push_back(value());
-      while (accept(","));
+      do {
+        const std::size_t before = result.operands.size();
+        result.operands.push_back(value());
+        keyword("of");
+        do result.operands.push_back(value());
+        while (accept(","));
+        result.parts.push_back(int(result.operands.size() - before));
+      } while (accept_keyword("and"));
       keyword("else");
       result.leave = leave();
       return result;

@@ -200,11 +200,17 @@ class Verifier {
         expect(count == 1 && type(0) == DType::Bool, "a condition that is no bool");
         expect(leaves, "leave_if without an exit");
         break;
-      case Code::LeaveIfReported:
-        expect(count >= 2 && leaves, "leave_if_reported without operands or without an exit");
+      case Code::LeaveIfReported: {
+        std::size_t parts = 0;
+        for (int part : instruction.parts) {
+          expect(part >= 2, "leave_if_reported of a result without operands");
+          parts += std::size_t(std::max(part, 0));
+        }
+        expect(leaves && count > 0 && parts == count, "leave_if_reported without operands or without an exit");
         for (std::size_t i = 0; i < count; ++i)
           expect(is_float(type(i)) && type(i) == type(0), "leave_if_reported of what are no floats of one type");
         break;
+      }
       case Code::LeaveIfAsked: expect(count == 0 && leaves, "leave_if_asked without an exit"); break;
     }
     if (leaves) check(instruction.leave);

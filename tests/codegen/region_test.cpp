@@ -161,6 +161,37 @@ TEST(RegionCode, NarrowIntegersFunctionsAndWhatIsReported) {
                     {std::int64_t(a), std::int64_t(b), std::uint64_t(c), std::uint64_t(d), x, y, std::int64_t(5)}, {});
 }
 
+TEST(RegionCode, OneLookAtSeveralResults) {
+  const Region region = region::parse_region(R"(region @f(%a: f64, %b: f64, %c: f64, %d: f64) {
+^0:
+  %product = mul %a, %b : f64
+  %sum = add %product, %c : f64
+  %quotient = div %sum, %d : f64
+  leave_if_reported %quotient of %sum, %d and %sum of %product, %c and %product of %a, %b else 1(%a)
+  exit 0(%quotient)
+})");
+  EXPECT_EQ(region::print(region::parse_region(region::print(region))), region::print(region));
+  EXPECT_EQ(region::verify(region), std::vector<std::string>{});
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  const double cases[][4] = {{1.5, 2, 3, 4},
+                             {1e300, 1e300, 1, 2},
+                             {1e300, 1e300, -infinity, 2},
+                             {1e300, -1e300, infinity, 2},
+                             {1, 2, 3, 0},
+                             {0, 1, 0, 0},
+                             {infinity, 0, 1, 2},
+                             {infinity, 1, 2, infinity},
+                             {infinity, 1, 2, 3},
+                             {nan, 1, 2, 0},
+                             {1, 2, nan, 3},
+                             {1, 2, 3, nan},
+                             {1e300, 1e300, 1, infinity},
+                             {1, 2, infinity, 2},
+                             {infinity, 1, -infinity, 1},
+                             {-0.0, 1, 0, 5}};
+  for (const auto& [a, b, c, d] : cases) expect_same(region, {a, b, c, d}, {});
+}
+
 TEST(RegionCode, ArraysThatARegionMakes) {
   // The sum of x * k - 1 over every other element, by way of an array on the heap; left where it comes to infinity.
   const Region region = region::parse_region(R"(region @f(%n: i64 natural, %k: f64) memory x: f64, heap: f64 heap {

@@ -11,6 +11,7 @@
 namespace fj {
 
 ValueId RegionBuilder::run(std::string_view function, std::vector<ValueId> operands) {
+  look_at_reports();
   region::Instruction made{};
   made.code = Code::Run;
   made.function = library_number(function);

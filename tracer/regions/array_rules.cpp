@@ -244,6 +244,7 @@ void RegionBuilder::subscript(const Known& container, const Known& index) {
 }
 
 void RegionBuilder::store(const ArrayPlace& to, ValueId offset, ValueId value, int apart) {
+  look_at_reports();
   region::Instruction store{};
   store.code = Code::Store;
   store.memory = to.memory;
@@ -384,6 +385,7 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
   // What an exhausted iterator leaves behind can be seen where several go together: that is CPython's.
   const bool several = goes_on.size() > 1;
   if (several) leave_if(op(Op::logical_not, {condition}));
+  look_at_reports();
   region::Terminator terminator;
   terminator.kind = region::Terminator::Kind::Branch;
   terminator.condition = condition;

@@ -309,6 +309,7 @@ ValueId RegionBuilder::element(const Lazy& of, const std::vector<ValueId>& indic
 /// Each index of the axes of `order`, the last one innermost.
 void RegionBuilder::for_each(const std::vector<ValueId>& sizes, const std::vector<int>& order,
                              const std::function<void(const std::vector<ValueId>&)>& body) {
+  look_at_reports();
   std::vector<ValueId> indices(sizes.size());
   const auto nest = [&](auto&& self, std::size_t depth) -> void {
     if (depth == order.size()) return body(indices);

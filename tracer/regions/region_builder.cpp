@@ -243,13 +243,19 @@ ValueId RegionBuilder::add_no_wrap(ValueId a, ValueId b) {
   return made.result;
 }
 
-region::Leave RegionBuilder::leave_here() {
-  if (context_->caller == nullptr) return leave(replay_at_, replay_);
+std::pair<int, RegionBuilder::State> RegionBuilder::leaving() const {
+  if (context_->caller == nullptr) return {replay_at_, replay_};
   const Context* outermost = context_;
   while (outermost->caller->caller != nullptr) outermost = outermost->caller;
   State state = before_;
   state.places.resize(outermost->base);
-  return leave(outermost->call, state);
+  return {outermost->call, std::move(state)};
+}
+
+region::Leave RegionBuilder::leave_here() {
+  look_at_reports();
+  const auto [instruction, state] = leaving();
+  return leave(instruction, state);
 }
 
 void RegionBuilder::leave_if_asked() {
@@ -404,6 +410,7 @@ region::Leave RegionBuilder::leave(int instruction, const State& state) {
 }
 
 void RegionBuilder::end(region::Terminator terminator) {
+  look_at_reports();
   block().end = std::move(terminator);
   ended_ = true;
 }
@@ -411,6 +418,7 @@ void RegionBuilder::end(region::Terminator terminator) {
 /// The block for the state, which is passed what differs. Where only one way leads to an instruction, the block knows
 /// all that is known here.
 region::Target RegionBuilder::target(int to, State state) {
+  look_at_reports();
   const bool joins = entrances(to) > 1 || is_header(to);
   region::Target made;
   if (!is_inside(to)) {

@@ -316,6 +316,9 @@ class RegionBuilder {
   region::Leave leave(int instruction, const State& state);
   /// Before the instruction that is being built.
   region::Leave leave_here();
+  /// The instruction that is CPython's where the region is left before this one, and what there is.
+  std::pair<int, State> leaving() const;
+  void look_at_reports();
   ValueId compute(region::Instruction made, DType dtype);
   void leave_if_asked();
   /// Before a jump back: what is done in each pass.
@@ -368,6 +371,14 @@ class RegionBuilder {
   std::vector<std::optional<std::int64_t>> hints_;  // by value: what it is where the region is built
   std::map<DType, int> heaps_;                      // memories
   int nests_ = 0;
+  /// Results that NumPy may have to warn of and nobody has looked at: each with its operands, the last one first.
+  struct UnseenReports {
+    std::pair<int, State> where;
+    std::vector<std::vector<ValueId>> results;
+    int number = 0;
+  };
+  std::vector<UnseenReports> unseen_;
+  int reports_ = 0;
   Makers makers_;
   const Makers makers_met_;
   int block_ = 0, at_ = 0;

@@ -1,8 +1,10 @@
 // What Python's operators give for numbers: the rules of int, float and bool, and of NumPy's scalars (NEP 50).
 #include <opcode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "cpython/cpython.h"
 #include "graph_ir/ops.h"
@@ -157,13 +159,47 @@ ValueId RegionBuilder::truth(const Known& value) {
   return op(Op::ne, {value.value, zero});
 }
 
+/// One look at the result of several operations will do where it is finite only if each of them was: such looks are put
+/// off until the region does what can be seen, or is left.
 void RegionBuilder::leave_if_reported(ValueId result, std::vector<ValueId> operands) {
-  region::Instruction made{};
-  made.code = Code::LeaveIfReported;
-  made.operands = std::move(operands);
-  made.operands.insert(made.operands.begin(), result);
-  made.leave = leave_here();
-  block().body.push_back(std::move(made));
+  const auto& body = block().body;
+  const bool is_made_here = !body.empty() && body.back().result == result && body.back().code == Code::Pointwise;
+  const Op made_by = is_made_here ? body.back().op : Op::where;
+  UnseenReports here{leaving(), {}};
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const bool passes_on =
+        made_by == Op::add || made_by == Op::sub || made_by == Op::mul || (made_by == Op::div && i == 0);
+    const auto known = std::find_if(unseen_.begin(), unseen_.end(), [&](const UnseenReports& unseen) {
+      return unseen.results.front().front() == operands[i];
+    });
+    if (!passes_on || known == unseen_.end()) continue;
+    // CPython goes on where the first of them is.
+    if (here.results.empty() || known->number < here.number) {
+      here.where = std::move(known->where);
+      here.number = known->number;
+    }
+    here.results.insert(here.results.end(), known->results.begin(), known->results.end());
+    unseen_.erase(known);
+  }
+  if (here.results.empty()) here.number = reports_++;
+  operands.insert(operands.begin(), result);
+  here.results.insert(here.results.begin(), std::move(operands));
+  unseen_.push_back(std::move(here));
+}
+
+void RegionBuilder::look_at_reports() {
+  std::vector<UnseenReports> unseen = std::exchange(unseen_, {});
+  std::sort(unseen.begin(), unseen.end(), [](const auto& a, const auto& b) { return a.number < b.number; });
+  for (UnseenReports& of : unseen) {
+    region::Instruction made{};
+    made.code = Code::LeaveIfReported;
+    for (const auto& result : of.results) {
+      made.operands.insert(made.operands.end(), result.begin(), result.end());
+      made.parts.push_back(int(result.size()));
+    }
+    made.leave = leave(of.where.first, of.where.second);
+    block().body.push_back(std::move(made));
+  }
 }
 
 void RegionBuilder::leave_unless_finite(ValueId value) {
