@@ -151,7 +151,6 @@ std::optional<Known> RegionBuilder::reduced_along(std::string_view function, con
       array.kind == Known::Kind::Fresh || (array.kind != Known::Kind::Expression && rank(array) == 2);
   const Known whole = in_memory ? array : temporary(values);
   const ArrayPlace from = layout(whole);
-  const auto step = [&](const Axis& at) { return at.stride.valid() ? at.stride : integer(1); };
   std::vector<ValueId> before, after, sizes;
   for (std::size_t i = 0; i < from.axes.size(); ++i) {
     if (int(i) == axis) continue;
@@ -161,8 +160,8 @@ std::optional<Known> RegionBuilder::reduced_along(std::string_view function, con
   const Axis& along = from.axes[std::size_t(axis)];
   // Of two axes, or without gaps: the others are one axis on either side.
   const ValueId outer = count(before), inner = count(after);
-  const ValueId outer_step = before.empty() ? integer(0) : step(from.axes[std::size_t(axis) - 1]);
-  const ValueId inner_step = after.empty() ? integer(1) : step(from.axes.back());
+  const ValueId outer_step = before.empty() ? integer(0) : step_of(from.axes[std::size_t(axis) - 1]);
+  const ValueId inner_step = after.empty() ? integer(1) : step_of(from.axes.back());
   note_elements({outer, along.size, inner});
   if (named->second != "sums") leave_if(op(Op::eq, {along.size, integer(0)}));
   const std::string name = std::string(named->second) + "_" + std::string(fj::name(of));
@@ -172,7 +171,7 @@ std::optional<Known> RegionBuilder::reduced_along(std::string_view function, con
                                                                     : DType::I64;
   const Known made = fresh(result, sizes);
   if (is_float(of)) run("clear_reports", {});
-  run(name, {address(from), outer, outer_step, along.size, step(along), inner, inner_step, made.value});
+  run(name, {address(from), outer, outer_step, along.size, step_of(along), inner, inner_step, made.value});
   if (is_float(of)) leave_if(op(Op::ne, {run("reports", {}), integer(0)}));
   if (!in_memory) run("release", {whole.value});
   Known shaped = made;
@@ -224,7 +223,6 @@ std::optional<Known> RegionBuilder::product(const Known& a, const Known& b) {
   };
   const Known left = in_memory(a), right = in_memory(b);
   const ArrayPlace p = layout(left), q = layout(right);
-  const auto step = [&](const Axis& axis) { return axis.stride.valid() ? axis.stride : integer(1); };
   const Axis& depth = p.axes.back();
   expect_equal(depth.size, q.axes.front().size);
   std::vector<ValueId> work;
@@ -234,7 +232,7 @@ std::optional<Known> RegionBuilder::product(const Known& a, const Known& b) {
   run("clear_reports", {});
   Known made;
   if (rank_a == 1 && rank_b == 1) {
-    made = numpy(run("dot" + suffix, {address(p), step(depth), address(q), step(q.axes[0]), depth.size}), of);
+    made = numpy(run("dot" + suffix, {address(p), step_of(depth), address(q), step_of(q.axes[0]), depth.size}), of);
   } else {
     const ValueId one = integer(1);
     const ValueId rows = rank_a == 2 ? p.axes[0].size : one, columns = rank_b == 2 ? q.axes[1].size : one;
@@ -242,8 +240,8 @@ std::optional<Known> RegionBuilder::product(const Known& a, const Known& b) {
     if (rank_a == 2) sizes.push_back(rows);
     if (rank_b == 2) sizes.push_back(columns);
     made = fresh(of, sizes);
-    run("product" + suffix, {rows, columns, depth.size, address(p), rank_a == 2 ? step(p.axes[0]) : depth.size,
-                             step(depth), address(q), step(q.axes[0]), rank_b == 2 ? step(q.axes[1]) : one,
+    run("product" + suffix, {rows, columns, depth.size, address(p), rank_a == 2 ? step_of(p.axes[0]) : depth.size,
+                             step_of(depth), address(q), step_of(q.axes[0]), rank_b == 2 ? step_of(q.axes[1]) : one,
                              made.value});
   }
   leave_if(op(Op::ne, {run("reports", {}), integer(0)}));

@@ -100,7 +100,7 @@ Known RegionBuilder::view(const Known& array, ValueId offset, const std::vector<
   made.items.push_back(array.kind == Known::Kind::View ? array.items[0] : array);
   for (const Axis& axis : axes) {
     made.items.push_back(python_int(axis.size));
-    made.items.push_back(python_int(axis.stride.valid() ? axis.stride : integer(1)));
+    made.items.push_back(python_int(step_of(axis)));
   }
   return made;
 }
@@ -221,10 +221,9 @@ Known RegionBuilder::gathered(const Known& array, const Known& indices) {
   const bool as_it_is = indices.kind != Known::Kind::Expression && dtype(indices) == DType::I64;
   const Known numbers = as_it_is ? indices : temporary(cast(expression(indices), DType::I64));
   const ArrayPlace from = layout(array), at = layout(numbers);
-  const auto step = [&](const Axis& axis) { return axis.stride.valid() ? axis.stride : integer(1); };
   const Known made = fresh(from.dtype, {at.axes[0].size});
-  const ValueId wrong = run("gather", {address(from), step(from.axes[0]), from.axes[0].size, address(at),
-                                       step(at.axes[0]), at.axes[0].size,
+  const ValueId wrong = run("gather", {address(from), step_of(from.axes[0]), from.axes[0].size, address(at),
+                                       step_of(at.axes[0]), at.axes[0].size,
                                        integer(std::int64_t(size_in_bytes(from.dtype))), made.value});
   leave_if(op(Op::ne, {wrong, integer(0)}));
   return made;

@@ -240,11 +240,10 @@ void RegionBuilder::expect_c_order(const Lazy& of) {
   for (const Lazy& operand : of->operands) expect_c_order(operand);
   if (of->kind != Expression::Kind::Elements || of->of.kind == Known::Kind::Fresh) return;
   const auto& axes = of->layout.axes;
-  const auto step = [&](const Axis& axis) { return axis.stride.valid() ? axis.stride : integer(1); };
   for (std::size_t i = 0; i < axes.size(); ++i)
     for (std::size_t j = i + 1; j < axes.size(); ++j) {
       if (axes[i].fixed || axes[j].fixed) continue;
-      const ValueId outer = step(axes[i]), inner = step(axes[j]);
+      const ValueId outer = step_of(axes[i]), inner = step_of(axes[j]);
       const auto is_one = [&](const Axis& axis) { return hint(axis.size).value_or(2) <= 1; };
       const auto known_outer = hint(outer), known_inner = hint(inner);
       if (known_outer && known_inner && std::abs(*known_outer) < std::abs(*known_inner) && !is_one(axes[i]) &&
@@ -461,25 +460,24 @@ void RegionBuilder::assign(const Known& array, const Known& value) {
 /// From an array of the same sizes, without gaps, at the address.
 void RegionBuilder::copy(const ArrayPlace& to, ValueId from) {
   const std::size_t rank = to.axes.size();
-  const auto step = [&](const Axis& axis) { return axis.stride.valid() ? axis.stride : integer(1); };
   const Axis& inner = to.axes.back();
   std::vector<ValueId> sizes;
   for (std::size_t i = 0; i + 2 < rank; ++i) sizes.push_back(to.axes[i].size);
   std::vector<int> order(sizes.size());
   std::iota(order.begin(), order.end(), 0);
   const ValueId rows = rank > 1 ? to.axes[rank - 2].size : integer(1);
-  const ValueId row_step = rank > 1 ? step(to.axes[rank - 2]) : integer(0);
+  const ValueId row_step = rank > 1 ? step_of(to.axes[rank - 2]) : integer(0);
   const ValueId bytes = integer(std::int64_t(size_in_bytes(to.dtype)));
   const ValueId plane = op(Op::mul, {op(Op::mul, {rows, inner.size}), bytes});
   for_each(sizes, order, [&](const std::vector<ValueId>& indices) {
     ArrayPlace part = to;
     ValueId source = from, planes = indices.empty() ? ValueId() : indices[0];
     for (std::size_t i = 0; i < indices.size(); ++i) {
-      part.offset = moved(part.offset, indices[i], step(to.axes[i]));
+      part.offset = moved(part.offset, indices[i], step_of(to.axes[i]));
       if (i > 0) planes = op(Op::add, {op(Op::mul, {planes, sizes[i]}), indices[i]});
     }
     if (planes.valid()) source = op(Op::add, {from, op(Op::mul, {planes, plane})});
-    run("copy", {address(part), row_step, step(inner), source, rows, inner.size, bytes});
+    run("copy", {address(part), row_step, step_of(inner), source, rows, inner.size, bytes});
   });
 }
 

@@ -178,6 +178,7 @@ class RegionBuilder {
   int rank(const Known& array);
   ValueId size(const Known& array, int axis);
   ValueId count(const std::vector<ValueId>& sizes);
+  ValueId step_of(const Axis& axis) { return axis.stride.valid() ? axis.stride : integer(1); }
   Known view(const Known& array, ValueId offset, const std::vector<Axis>& axes);
   std::vector<Known> indices_of(const Known& index);
   Known part(const Known& array, const std::vector<Known>& indices);
