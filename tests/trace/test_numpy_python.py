@@ -1,4 +1,6 @@
 """NumPy's functions that are Python code are traced as any Python code, and what that code asks on its way is answered while tracing."""
+import warnings
+
 import numpy as np
 import pytest
 
@@ -170,3 +172,18 @@ def test_a_scalar_stored_as_an_element_has_to_have_a_place_in_the_dtype(dtype, s
             for eager, ours in zip(*outcomes):
                 assert type(eager) is type(ours) and getattr(eager, "dtype", None) == getattr(ours, "dtype", None), (store, value)
                 np.testing.assert_array_equal(eager, ours, strict=isinstance(eager, np.ndarray))
+
+
+def test_a_scalar_s_comparison_warns_where_it_stands_and_once():
+    def f(p, q):
+        a = p == np.float16()
+        b = np.float32(1) < q
+        return a, b, np.float16(2) > 1.5
+
+    compiled, seen = framejit.compile(f), []
+    for function in (compiled, compiled, f):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = function(-(2**63), 1e308)
+        seen.append((result, [(str(w.message), w.filename, w.lineno) for w in caught]))
+    assert seen[0] == seen[1] == seen[2] and len(seen[2][1]) == 2

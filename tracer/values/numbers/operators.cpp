@@ -769,6 +769,9 @@ V builtin_compare(TraceRun& t, int comparison, const V& a, const V& b) {
   PyObject* left = t.constant_object(a);
   PyObject* right = t.constant_object(b);
   if (left && right) {
+    // A Python number may not fit the scalar's type, of which NumPy warns.
+    if (is_scalar_arithmetic(left, right))
+      return fold_scalars(t, [&] { return PyObject_RichCompare(left, right, comparison); });
     Ref<> result = Ref<>::steal(PyObject_RichCompare(left, right, comparison));
     if (!result) raise_python_error(t);
     return wrap_constant(t, t.keep(result).get());
