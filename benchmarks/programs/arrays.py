@@ -31,7 +31,7 @@ def wave(before, now, courant, steps):
 
 
 @program(sample=lambda size: (draws(size[0], size[0], seed=1), *np.zeros((2, size[0], size[0])), size[1]),
-         sizes=dict(tiny=(6, 4), standard=(60, 200), large=(500, 100)))
+         sizes=dict(tiny=(6, 4), standard=(60, 200), large=(500, 100)), bounded=True)
 def fdtd(ez, hx, hy, steps):
     for t in range(steps):
         hx[:, :-1] -= 0.5 * (ez[:, 1:] - ez[:, :-1])
