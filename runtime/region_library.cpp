@@ -444,7 +444,7 @@ const T* dense(const T* from, std::int64_t count, std::int64_t step, std::vector
 
 template <class T>
 T dot(RegionHeap&, std::int64_t a, std::int64_t a_step, std::int64_t b, std::int64_t b_step, std::int64_t count) {
-  static thread_local std::vector<T> rooms[2];
+  std::vector<T> rooms[2];
   return chosen<T>().dot(dense(pointer<T>(a), count, a_step, rooms[0]), dense(pointer<T>(b), count, b_step, rooms[1]),
                          count);
 }
@@ -454,7 +454,7 @@ template <class T>
 void product(RegionHeap&, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t a_address, std::int64_t a_row,
              std::int64_t a_column, std::int64_t b_address, std::int64_t b_row, std::int64_t b_column,
              std::int64_t c_address) {
-  static thread_local std::vector<T> rooms[2];
+  std::vector<T> rooms[2];
   const T *a = pointer<T>(a_address), *b = pointer<T>(b_address);
   T* const c = const_cast<T*>(pointer<T>(c_address));
   const auto whole = [](const T*& of, std::int64_t rows, std::int64_t columns, std::int64_t& row, std::int64_t& column,

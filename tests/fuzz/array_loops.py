@@ -6,28 +6,20 @@ that sums are exact in any order, but for the special values of some calls.
 import random
 
 from case import Case
+from loops import Lines
 
 MODES = ["record"] * 6 + ["error", "raise", "ignore"]
 
 
-class Writer:
+class Writer(Lines):
     """Shapes are known here: k elements, rows times columns, and parts of those by slices of constants and of the loop's number."""
 
     def __init__(self, random):
-        self.random = random
-        self.lines, self.indent, self.loops, self.numbers = [], 1, [], 0
+        super().__init__(random)
+        self.loops = []
         self.k, self.rows, self.columns = random.randint(6, 12), random.randint(3, 5), random.randint(4, 6)
         self.made = {"v": [], "m": []}  # names of arrays of k elements, and of rows times columns, that the function has made
         self.scalars = ["q", "s", "t"]
-
-    def one(self, *items):
-        return self.random.choice(items)
-
-    def chance(self, share):
-        return self.random.random() < share
-
-    def line(self, text):
-        self.lines.append("    " * self.indent + text)
 
     def number(self):
         return self.one(*self.loops) if self.loops else "p"

@@ -69,17 +69,11 @@ def elements(lib, shape, dtype="int64", seed=0, values="plain", layout="c"):
 # ---- programs --------------------------------------------------------------------------------------------------
 
 
-class Writer:
-    """Writes the body of a function, one statement after the other, and knows which names hold what."""
+class Lines:
+    """Lines of a program, and choices."""
 
-    def __init__(self, random, lib):
-        self.random, self.lib = random, lib
-        self.lines, self.indent = [], 1
-        self.ints, self.floats, self.bools = ["p", "n"], ["q"], []
-        self.assigned = {"int": [], "float": [], "bool": []}  # names that statements may assign
-        self.loops = []  # (name of an int that differs from pass to pass or None, array it counts the elements of or None)
-        self.room, self.numbers, self.helper, self.generator, self.names = PASSES, 0, None, False, set()
-        self.left = 40  # statements; a program ends
+    def __init__(self, random):
+        self.random, self.lines, self.indent = random, [], 1
 
     def one(self, *items):
         return self.random.choice(items)
@@ -89,6 +83,19 @@ class Writer:
 
     def line(self, text):
         self.lines.append("    " * self.indent + text)
+
+
+class Writer(Lines):
+    """Writes the body of a function, one statement after the other, and knows which names hold what."""
+
+    def __init__(self, random, lib):
+        super().__init__(random)
+        self.lib = lib
+        self.ints, self.floats, self.bools = ["p", "n"], ["q"], []
+        self.assigned = {"int": [], "float": [], "bool": []}  # names that statements may assign
+        self.loops = []  # (name of an int that differs from pass to pass or None, array it counts the elements of or None)
+        self.room, self.numbers, self.helper, self.generator, self.names = PASSES, 0, None, False, set()
+        self.left = 40  # statements; a program ends
 
     def fresh(self, stem):
         self.numbers += 1

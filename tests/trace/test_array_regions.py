@@ -179,7 +179,7 @@ def test_functions_of_elements():
     assert framejit.cache_info()["regions"] >= 1
 
 
-@pytest.mark.parametrize("what", ["divide", "overflow", "invalid", "root", "exp", "log", "sum", "narrow"])
+@pytest.mark.parametrize("what", ["divide", "overflow", "invalid", "root", "exp", "log", "sum"])
 @pytest.mark.parametrize("mode", ["warn", "raise", "ignore"])
 def test_what_numpy_reports(what, mode):
     def divide(x, y, k):
@@ -202,9 +202,6 @@ def test_what_numpy_reports(what, mode):
 
     def sum(x, y, k):
         y[0] = (x * 0 + 1e307 * k).sum()
-
-    def narrow(x, y, k):
-        y[:] = x.astype(np.float32) * np.float32(1e38) if k == 300 else x * 2
 
     body = locals()[what]
     text = f"def f(x, y, n):\n    for k in range(n):\n        {_only_line(body)}\n        y[0] = k\n    return y\n"
@@ -536,3 +533,44 @@ def test_an_interrupt_of_another_thread():
         with pytest.raises(KeyboardInterrupt):
             compiled(np.ones(1000), 10**12)
         timer.join()
+
+
+@pytest.mark.parametrize("mode", ["warn", "raise", "ignore"])
+def test_what_does_not_fit_the_array_it_goes_into_is_reported(mode):
+    def f(x, narrow, n):
+        for k in range(n):
+            narrow[:] = x * 10.0**k
+        return narrow
+
+    with np.errstate(over=mode):
+        check(f, (np.ones(5), np.ones(5, np.float32), 45))
+
+
+def test_integers_that_are_rounded_stay_integers():
+    def f(x, n):
+        for k in range(n):
+            a, b, c = np.floor(k), np.ceil(2.5 * k), np.trunc(x[1])
+            x[0] = k
+        return a, b, c
+
+    check(f, (np.ones(3), 20), (np.ones(3, np.int32), 20), regions=0)
+
+
+def test_products_in_place():
+    def f(x, y, n):
+        for k in range(n):
+            x[0] += 1
+            x @= y
+        return x
+
+    check(f, (np.ones(3), np.eye(3), 20), (np.ones(3), np.ones(3), 20), regions=0)
+
+
+def test_an_axis_that_is_given_twice():
+    def f(x, n):
+        for k in range(n):
+            s = np.sum(x, 0, axis=1)
+            x[0] = s
+        return x
+
+    check(f, (np.ones((3, 3)), 20), regions=0)

@@ -1,6 +1,7 @@
 // Reductions, products and makers of arrays: functions of the region library (runtime/region_library.h) on memory.
 #include <opcode.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "graph_ir/ops.h"
@@ -65,6 +66,27 @@ Run as_run(RegionBuilder& b, const Known& array) {
   return {b.address(of), b.count(sizes), step};
 }
 
+/// A reduction's functions of the region library: of a whole array, and along an axis. `any` and `all` have none.
+struct Reduction {
+  std::string_view name, whole, along;
+};
+constexpr Reduction kReductions[] = {
+    {"sum", "sum", "sums"},
+    {"mean", "sum", "sums"},
+    {"max", "greatest", "greatests"},
+    {"amax", "greatest", "greatests"},
+    {"min", "least", "leasts"},
+    {"amin", "least", "leasts"},
+    {"argmax", "where_greatest", "where_greatests"},
+    {"argmin", "where_least", "where_leasts"},
+};
+
+const Reduction* reduction_called(std::string_view name) {
+  const auto* const found = std::find_if(std::begin(kReductions), std::end(kReductions),
+                                         [&](const Reduction& one) { return one.name == name; });
+  return found == std::end(kReductions) ? nullptr : found;
+}
+
 void release(RegionBuilder& b, const Known& array, const Run& run) {
   if (array.kind == Known::Kind::Expression) b.run("release", {run.data});
 }
@@ -76,40 +98,27 @@ std::optional<Known> RegionBuilder::reduced(std::string_view function, const Kno
   if (is_bytes(array)) return std::nullopt;
   const DType of = dtype(array);
   const std::string suffix = "_" + std::string(fj::name(of));
-  const auto reported = [&](auto&& compute) {
-    // The flags are those of the sum: what it is of has been looked at.
-    if (is_float(of)) run("clear_reports", {});
-    const ValueId made = compute();
-    if (is_float(of)) leave_if(op(Op::ne, {run("reports", {}), integer(0)}));
-    return made;
-  };
+  const Reduction* const known = reduction_called(function);
+  const bool logical = function == "any" || function == "all";
+  if (logical ? of != DType::Bool : known == nullptr) return std::nullopt;
   if (function == "mean" && !is_float(of)) return std::nullopt;
-  if ((function == "any" || function == "all") && of != DType::Bool) return std::nullopt;
   const Run elements = as_run(*this, array);
   const std::vector<ValueId> operands{elements.data, elements.count, elements.step};
-  if (function == "any" || function == "all") {
+  if (logical) {
     const ValueId count = run("count_true", operands);
     release(*this, array, elements);
     return numpy(op(function == "any" ? Op::ne : Op::eq, {count, function == "any" ? integer(0) : elements.count}),
                  DType::Bool);
   }
   if (function != "sum") leave_if(op(Op::eq, {elements.count, integer(0)}));
-  if (function == "sum" || function == "mean") {
-    const ValueId sum = reported([&] { return run("sum" + suffix, operands); });
-    release(*this, array, elements);
-    const Known made = numpy(sum, type(sum));
-    return function == "sum" ? made : binary(NB_TRUE_DIVIDE, made, python_int(elements.count));
-  }
-  static constexpr std::pair<std::string_view, std::string_view> kNames[] = {
-      {"max", "greatest"}, {"amax", "greatest"},         {"min", "least"},
-      {"amin", "least"},   {"argmax", "where_greatest"}, {"argmin", "where_least"}};
-  for (const auto& [name, of_library] : kNames)
-    if (function == name) {
-      const ValueId made = run(std::string(of_library) + suffix, operands);
-      release(*this, array, elements);
-      return numpy(made, type(made));
-    }
-  return std::nullopt;
+  // The flags are those of the sum: what it is of has been looked at.
+  const bool reports = is_float(of) && known->whole == "sum";
+  if (reports) run("clear_reports", {});
+  const ValueId made = run(std::string(known->whole) + suffix, operands);
+  if (reports) leave_if(op(Op::ne, {run("reports", {}), integer(0)}));
+  release(*this, array, elements);
+  const Known result = numpy(made, type(made));
+  return function == "mean" ? binary(NB_TRUE_DIVIDE, result, python_int(elements.count)) : result;
 }
 
 std::optional<Known> RegionBuilder::reduction(std::string_view function, const Known& array,
@@ -124,7 +133,7 @@ std::optional<Known> RegionBuilder::reduction(std::string_view function, const K
   if (arguments.size() == 1 && !take_axis(arguments[0])) return std::nullopt;
   for (const auto& [name, value] : keywords) {
     const bool is_literal = value.is_number() && value.boxing == Boxing::Bool && value.object;
-    if (name == "axis" && take_axis(value)) continue;
+    if (name == "axis" && arguments.empty() && take_axis(value)) continue;
     if (name != "keepdims" || !is_literal) return std::nullopt;
     keeps = value.object.get() == Py_True;
   }
@@ -137,13 +146,9 @@ std::optional<Known> RegionBuilder::reduction(std::string_view function, const K
 }
 
 std::optional<Known> RegionBuilder::reduced_along(std::string_view function, const Known& array, int axis, bool keeps) {
-  static constexpr std::pair<std::string_view, std::string_view> kNames[] = {
-      {"sum", "sums"},       {"mean", "sums"},   {"max", "greatests"},        {"amax", "greatests"},
-      {"min", "leasts"},     {"amin", "leasts"}, {"argmax", "where_greatests"}, {"argmin", "where_leasts"}};
-  const auto* const named = std::find_if(std::begin(kNames), std::end(kNames),
-                                         [&](const auto& one) { return one.first == function; });
+  const Reduction* const known = reduction_called(function);
   const DType of = dtype(array);
-  if (named == std::end(kNames) || (function == "mean" && !is_float(of))) return std::nullopt;
+  if (known == nullptr || (function == "mean" && !is_float(of))) return std::nullopt;
   const Sharing sharing(*this);
   const Lazy values = expression(array);
   expect_c_order(values);
@@ -163,10 +168,10 @@ std::optional<Known> RegionBuilder::reduced_along(std::string_view function, con
   const ValueId outer_step = before.empty() ? integer(0) : step_of(from.axes[std::size_t(axis) - 1]);
   const ValueId inner_step = after.empty() ? integer(1) : step_of(from.axes.back());
   note_elements({outer, along.size, inner});
-  if (named->second != "sums") leave_if(op(Op::eq, {along.size, integer(0)}));
-  const std::string name = std::string(named->second) + "_" + std::string(fj::name(of));
+  if (known->along != "sums") leave_if(op(Op::eq, {along.size, integer(0)}));
+  const std::string name = std::string(known->along) + "_" + std::string(fj::name(of));
   const DType result = function == "argmax" || function == "argmin" ? DType::I64
-                       : named->second != "sums" || is_float(of)    ? of
+                       : known->along != "sums" || is_float(of)    ? of
                        : is_unsigned_integer(of)                    ? DType::U64
                                                                     : DType::I64;
   const Known made = fresh(result, sizes);

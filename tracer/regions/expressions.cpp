@@ -207,6 +207,7 @@ Known RegionBuilder::array_unary(Op op, const Known& a) {
 }
 
 Known RegionBuilder::in_place(int operation, const Known& a, const Known& b) {
+  if (operation == NB_MATRIX_MULTIPLY) throw Unknown{"a product in place"};
   Known made = array_binary(operation, a, b);
   if (a.kind == Known::Kind::Expression) return made;
   if (dtype(made) != dtype(a)) throw Unknown{"an array that is changed to another type"};
@@ -258,13 +259,8 @@ void RegionBuilder::expect_c_order(const Lazy& of) {
 
 Known RegionBuilder::computed(const Known& array) {
   if (array.kind != Known::Kind::Expression) return array;
-  const Lazy of = array.expression;
-  expect_c_order(of);
-  Known made = fresh(of->dtype, of->sizes);
-  if (of->reports) run("clear_reports", {});
-  fill(layout(made), of, nests_++);
-  if (of->reports) leave_if(op(Op::ne, {run("reports", {}), integer(0)}));
-  return made;
+  expect_c_order(array.expression);
+  return temporary(array.expression);
 }
 
 /// The result. Where it became NaN or infinite and its operand was not so, the processor is made to report: infinity is

@@ -102,7 +102,10 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
     case FJ_STORE_FAST: {
       Known value = pop();
       if (value.is_iterator()) throw Unknown{"an iterator in a variable"};
-      let_go(arg);
+      // What was changed in place is let go of by nobody.
+      if (const Known& slot = slot_of(arg); value.kind != Known::Kind::Array || slot.kind != value.kind ||
+                                            slot.place != value.place)
+        let_go(arg);
       slot_of(arg) = std::move(value);
       return true;
     }

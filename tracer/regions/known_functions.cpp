@@ -260,8 +260,11 @@ Result numpy_function(const Call& call) {
   const Known& of = call.arguments[0];
   if (of.is_array()) return call.b.is_bytes(of) ? std::nullopt : call.b.function_of(Op(call.given), of);
   if (!of.is_number() || of.dtype == DType::Bool || (of.is_numpy() && !is_float(of.dtype))) return std::nullopt;
+  const Op op = Op(call.given);
+  // Integers that are rounded may stay what they are.
+  if (!is_float(of.dtype) && (op == Op::floor || op == Op::ceil || op == Op::trunc)) return std::nullopt;
   const ValueId value = of.is_numpy() ? of.value : call.real(0);
-  const ValueId made = call.b.op(Op(call.given), {value});
+  const ValueId made = call.b.op(op, {value});
   call.b.leave_if_reported(made, {value});
   return RegionBuilder::numpy(made, call.b.type(value));
 }
