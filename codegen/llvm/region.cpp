@@ -12,6 +12,7 @@
 #include "codegen/llvm/kernel_compiler.h"
 #include "codegen/llvm/operations.h"
 #include "graph_ir/ops.h"
+#include "graph_ir/region/chunks.h"
 #include "runtime/base/error.h"
 #include "runtime/region_library.h"
 
@@ -27,8 +28,8 @@ using llvm::Value;
 
 class RegionEmitter {
  public:
-  RegionEmitter(const Region& region, const Machine& machine, llvm::Module& module)
-      : region_(region), module_(module), b(module.getContext()), ops_(b, machine), values_(region.types.size()) {}
+  RegionEmitter(Region region, const Machine& machine, llvm::Module& module)
+      : region_(std::move(region)), module_(module), b(module.getContext()), ops_(b, machine), values_(region_.types.size()) {}
 
   void run() {
     auto* pointer = b.getPtrTy();
@@ -274,7 +275,7 @@ class RegionEmitter {
     b.CreateBr(blocks_[std::size_t(end.no.block)]);
   }
 
-  const Region& region_;
+  const Region region_;
   llvm::Module& module_;
   llvm::IRBuilder<> b;
   Operations ops_;
@@ -292,7 +293,7 @@ struct Emitted {
 
 void emit(const Region& region, const Target& target, Emitted& emitted) {
   emitted.module = make_module(emitted.context, target);
-  RegionEmitter(region, target.machine, *emitted.module).run();
+  RegionEmitter(region::in_chunks(region), target.machine, *emitted.module).run();
 }
 
 }  // namespace

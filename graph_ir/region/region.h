@@ -159,6 +159,20 @@ void for_each_use(const Terminator& end, Visit visit) {
   for (ValueId value : end.leave.values) visit(value);
 }
 
+/// Visits the same, to change them.
+template <class Visit>
+void change_uses(Instruction& instruction, Visit visit) {
+  for (ValueId& operand : instruction.operands) visit(operand);
+  for (ValueId& value : instruction.leave.values) visit(value);
+}
+template <class Visit>
+void change_uses(Terminator& end, Visit visit) {
+  if (end.condition.valid()) visit(end.condition);
+  for (ValueId& value : end.yes.arguments) visit(value);
+  for (ValueId& value : end.no.arguments) visit(value);
+  for (ValueId& value : end.leave.values) visit(value);
+}
+
 /// As above; values are numbered in the order of their definitions. parse_region(print(r)) prints the same text.
 std::string print(const Region& region);
 /// Throws ParseError (graph_ir/parse.h). Nothing is inferred or checked but the form.

@@ -1,8 +1,10 @@
 // The invariants of a region.
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "graph_ir/ops.h"
+#include "graph_ir/region/flow.h"
 #include "graph_ir/region/region.h"
 #include "runtime/region_library.h"
 
@@ -37,7 +39,7 @@ class Verifier {
           fault("a target that is no block");
     }
     if (!faults_.empty()) return std::move(faults_);
-    find_dominators();
+    flow_.emplace(region_);
     for (block_ = 0; block_ < count; ++block_) {
       const Block& block = region_.blocks[std::size_t(block_)];
       for (std::size_t i = 0; i < block.body.size(); ++i) {
@@ -69,31 +71,8 @@ class Verifier {
     if (value.index >= defined_in_.size() || defined_in_[value.index] < 0)
       return fault("the use of a value that is not defined");
     const int block = defined_in_[value.index];
-    if (block == block_ ? place_[value.index] >= at_ : !dominates_[std::size_t(block_)][std::size_t(block)])
+    if (block == block_ ? place_[value.index] >= at_ : !flow_->dominates(block, block_))
       fault("the use of a value where its definition may not have been passed");
-  }
-
-  void find_dominators() {
-    const std::size_t count = region_.blocks.size();
-    std::vector<std::vector<int>> before(count);
-    for (std::size_t i = 0; i < count; ++i)
-      for (const Target* target : {&region_.blocks[i].end.yes, &region_.blocks[i].end.no})
-        if (target->block >= 0) before[std::size_t(target->block)].push_back(int(i));
-    dominates_.assign(count, std::vector<bool>(count, true));
-    dominates_[0].assign(count, false);
-    dominates_[0][0] = true;
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (std::size_t i = 1; i < count; ++i) {
-        std::vector<bool> now(count, !before[i].empty());
-        for (int from : before[i])
-          for (std::size_t k = 0; k < count; ++k) now[k] = now[k] && dominates_[std::size_t(from)][k];
-        now[i] = true;
-        if (now == dominates_[i]) continue;
-        dominates_[i] = std::move(now);
-        changed = true;
-      }
-    }
   }
 
   void check(const Leave& leave) {
@@ -234,7 +213,7 @@ class Verifier {
 
   const Region& region_;
   std::vector<int> defined_in_, place_;  // by value: block and number in it; -1: before all of it
-  std::vector<std::vector<bool>> dominates_;  // by block: those that are always passed before
+  std::optional<Flow> flow_;
   std::map<int, std::vector<DType>> exits_;
   std::vector<std::string> faults_;
   int block_ = 0, at_ = 0;

@@ -9,6 +9,7 @@
 
 #include "codegen/llvm/region.h"
 #include "graph_ir/ops.h"
+#include "graph_ir/region/chunks.h"
 #include "graph_ir/region/region.h"
 
 namespace fj::test {
@@ -61,6 +62,13 @@ void expect_same(const Region& region, const std::vector<Scalar>& inputs, const 
   ASSERT_EQ(region::verify(region), std::vector<std::string>{}) << region::print(region);
   std::vector<DenseArray> expected = memories;
   const region::Left left = region::evaluate(region, inputs, expected);
+  const Region chunks = region::in_chunks(region);
+  ASSERT_EQ(region::verify(chunks), std::vector<std::string>{}) << region::print(region) << region::print(chunks);
+  std::vector<DenseArray> in_chunks = memories;
+  const region::Left also = region::evaluate(chunks, inputs, in_chunks);
+  ASSERT_EQ(also.exit, left.exit) << region::print(region) << region::print(chunks);
+  for (std::size_t i = 0; i < left.values.size(); ++i) EXPECT_TRUE(same(also.values[i], left.values[i]));
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(same(in_chunks[i], expected[i]));
   for (Tier tier : {Tier::Quick, Tier::Optimised}) {
     std::vector<DenseArray> actual = memories;
     std::vector<std::uint64_t> cells(inputs.size()), out(64, 0xdeadbeef);
@@ -406,27 +414,88 @@ class RandomRegion {
     at_ = join;
   }
 
+  region::Instruction number(std::int64_t value) {
+    region::Instruction made{};
+    made.code = region::Code::Constant;
+    made.constant = value;
+    return made;
+  }
+
+  void leave_where(ValueId condition) {
+    region::Instruction leave_if{};
+    leave_if.code = region::Code::LeaveIf;
+    leave_if.operands = {condition};
+    leave_if.leave = leave();
+    block().body.push_back(std::move(leave_if));
+  }
+
+  ValueId sum(ValueId a, ValueId b) {
+    region::Instruction made{};
+    made.code = pick(2) ? region::Code::CheckedAdd : region::Code::CheckedSub;
+    made.operands = {a, b};
+    made.leave = leave();
+    return add(std::move(made), DType::I64);
+  }
+
+  /// An index that depends on the pass, looked at as indices of arrays are, and used.
+  void index_in_pass(ValueId i, ValueId size) {
+    ValueId index = i;
+    if (pick(2)) {
+      region::Instruction times = number(1 + pick(3));
+      region::Instruction made{};
+      made.code = region::Code::CheckedMul;
+      made.operands = {index, add(std::move(times), DType::I64)};
+      made.leave = leave();
+      index = add(std::move(made), DType::I64);
+    }
+    if (pick(2)) index = sum(index, add(number(pick(4)), DType::I64));
+    const ValueId zero = add(number(0), DType::I64);
+    if (pick(2)) {
+      const ValueId negative = pointwise(Op::lt, {index, zero}, DType::Bool);
+      index = pointwise(Op::where, {negative, pointwise(Op::add, {index, size}, DType::I64), index}, DType::I64);
+    }
+    leave_where(pointwise(Op::ge, {pointwise(Op::cast, {index}, DType::U64), pointwise(Op::cast, {size}, DType::U64)},
+                          DType::Bool));
+    region::Instruction load{};
+    load.code = region::Code::Load;
+    load.operands = {pointwise(Op::bit_and, {index, add(number(3), DType::I64)}, DType::I64)};
+    load.memory = pick(3);
+    add(std::move(load), region_.memories[std::size_t(load.memory)].dtype);
+  }
+
   void loop(int depth) {
-    const ValueId start = any(DType::F64);
-    region::Instruction zero{}, one{}, most{};
-    for (auto* constant : {&zero, &one, &most}) constant->code = region::Code::Constant;
-    zero.constant = std::int64_t(0), one.constant = std::int64_t(1), most.constant = std::int64_t(pick(4));
-    const ValueId from = add(zero, DType::I64), step = add(one, DType::I64), end = add(most, DType::I64);
+    const ValueId start = any(DType::F64), counted = any(DType::I64);
+    constexpr int kTrips[] = {0, 3, 9, 40, 40, 3000};
+    const int trips = kTrips[pick(depth > 0 ? 4 : 6)], by = 1 + pick(3);
+    const bool down = pick(3) == 0;
+    const ValueId from = add(number(down ? trips : 0), DType::I64), step = add(number(down ? -by : by), DType::I64),
+                  end = add(number(down ? 0 : trips), DType::I64), size = add(number(trips + pick(5)), DType::I64);
     const auto outside = known_;
     const int header = new_block(), body = new_block(), after = new_block();
-    block().end = {region::Terminator::Kind::Jump, {}, {header, {from, start}}, {}, {}};
-    const ValueId i = region_.new_value(DType::I64), carried = region_.new_value(DType::F64);
-    region_.blocks[std::size_t(header)].parameters = {i, carried};
+    block().end = {region::Terminator::Kind::Jump, {}, {header, {from, start, counted}}, {}, {}};
+    const ValueId i = region_.new_value(DType::I64), carried = region_.new_value(DType::F64),
+                  count = region_.new_value(DType::I64);
+    region_.blocks[std::size_t(header)].parameters = {i, carried, count};
     at_ = header;
-    known_.push_back(i);
-    known_.push_back(carried);
-    const ValueId inside = pointwise(Op::lt, {i, end}, DType::Bool);
+    known_.insert(known_.end(), {i, carried, count});
+    const ValueId inside =
+        pointwise(down ? (pick(2) ? Op::gt : Op::ge) : (pick(2) ? Op::lt : Op::le), {i, end}, DType::Bool);
     block().end = {region::Terminator::Kind::Branch, inside, {body, {}}, {after, {}}, {}};
     const auto headers = known_;
     at_ = body;
+    if (pick(2)) index_in_pass(i, size);
     statements(depth + 1);
+    if (pick(4)) index_in_pass(i, size);
+    ValueId counted_on = count;
+    if (pick(2)) counted_on = sum(count, add(number(pick(9)), DType::I64));
+    if (pick(3)) {
+      region::Instruction asked{};
+      asked.code = region::Code::LeaveIfAsked;
+      asked.leave = leave();
+      block().body.push_back(std::move(asked));
+    }
     const ValueId next = pointwise(Op::add, {i, step}, DType::I64), carry = any(DType::F64);
-    block().end = {region::Terminator::Kind::Jump, {}, {header, {next, carry}}, {}, {}};
+    block().end = {region::Terminator::Kind::Jump, {}, {header, {next, carry, counted_on}}, {}, {}};
     known_ = headers;
     at_ = after;
   }
