@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <variant>
@@ -119,6 +120,7 @@ struct Composite {
   ValueId result;
   std::vector<ValueId> kept;  // values of the stretch that the rule uses
   Attrs attrs;
+  std::shared_ptr<const class Graph> pullback = nullptr;  // of CompositeRule::Pullback
 };
 
 class Graph {
@@ -130,6 +132,8 @@ class Graph {
   std::vector<Output> outputs;
   std::vector<Write> writes;
   std::vector<Composite> composites;  // by their results' definitions
+  /// First results of library calls that happen only if something reads what they give: they stand for others.
+  std::set<ValueId> spare_calls;
 
   bool is_late(const SymDim& size) const;
   ValueId new_value(Type type);

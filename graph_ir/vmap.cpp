@@ -7,6 +7,7 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "graph_ir/autodiff/autodiff.h"
 #include "graph_ir/ops.h"
 #include "runtime/base/error.h"
 
@@ -23,8 +24,8 @@ Attrs with(std::string name, Attr value) {
 
 class Batching {
  public:
-  Batching(Graph& graph, std::span<const Batched> examples)
-      : graph_(graph), count_(graph.type(examples[0].all).shape[0]) {
+  Batching(Graph& graph, std::span<const Batched> examples, const BatchedCall& call)
+      : graph_(graph), count_(graph.type(examples[0].all).shape[0]), call_(call) {
     for (const Batched& batched : examples) all_[batched.example.index] = batched.all;
   }
 
@@ -39,20 +40,34 @@ class Batching {
                      [&](ValueId operand) { return find(operand).valid(); }))
       return;
     where_ = node.location;
-    if (node.op == Op::extern_call || node.op == Op::nonzero) throw NoBatch(node.op, where_);
+    if (node.op == Op::nonzero) throw NoBatch(node.op, where_);
+    if (node.op == Op::extern_call) {
+      const std::vector<ValueId> results = library_call(node);  // before composites: these may keep its results
+      for (std::size_t i = 0; i < results.size(); ++i) all_[node.results[i].index] = results[i];
+    }
     std::vector<Composite> batched;  // first: what makes its operands comes before its result
     for (const Composite& one : composites) batched.push_back(composite(one));
-    const ValueId result = apply(node);
-    Dims expected{count_};
-    const Type& one = graph_.type(node.results[0]);
-    expected.insert(expected.end(), one.shape.begin(), one.shape.end());
-    FJ_CHECK(graph_.type(result) == (Type{one.dtype, expected}),
-             std::string(name(node.op)) + " of all examples has another type");
-    all_[node.results[0].index] = result;
-    for (Composite& one : batched) {
-      one.result = result;
-      graph_.composites.push_back(std::move(one));
+    if (node.op != Op::extern_call) {
+      const ValueId result = apply(node);
+      FJ_CHECK(graph_.type(result) == wide(graph_.type(node.results[0])),
+               std::string(name(node.op)) + " of all examples has another type");
+      all_[node.results[0].index] = result;
     }
+    for (std::size_t i = 0; i < batched.size(); ++i) {
+      batched[i].result = find(composites[i].result);
+      graph_.composites.push_back(std::move(batched[i]));
+    }
+  }
+
+  /// With the axis of the examples: repeated along it if it depends on none.
+  ValueId all(ValueId value) {
+    if (ValueId known = find(value); known.valid()) return known;
+    const Dims one = shape(value);
+    Integers dims(one.size());
+    std::iota(dims.begin(), dims.end(), 1);
+    Attrs attrs = with("dims", dims);
+    attrs.set("shape", wide(graph_.type(value)).shape);
+    return add(Op::broadcast, {value}, std::move(attrs));
   }
 
  private:
@@ -66,6 +81,7 @@ class Batching {
     }
     for (ValueId value : one.kept) batched.kept.push_back(all(value));
     batched.attrs = shifted(one.attrs);
+    if (one.pullback) batched.pullback = pullback(*one.pullback);
     if (one.rule == CompositeRule::Extremum && !one.attrs.find("axes")) {
       Integers axes(graph_.type(one.operands[0]).shape.size());
       std::iota(axes.begin(), axes.end(), 1);
@@ -79,17 +95,48 @@ class Batching {
   }
   const Dims& shape(ValueId value) const { return graph_.type(value).shape; }
 
-  /// With the axis of the examples: repeated along it if it depends on none.
-  ValueId all(ValueId value) {
-    if (ValueId known = find(value); known.valid()) return known;
-    Dims wide{count_};
-    const Dims one = shape(value);
-    wide.insert(wide.end(), one.begin(), one.end());
-    Integers dims(one.size());
-    std::iota(dims.begin(), dims.end(), 1);
-    Attrs attrs = with("dims", dims);
-    attrs.set("shape", wide);
-    return add(Op::broadcast, {value}, std::move(attrs));
+  Type wide(const Type& one) const {
+    Type result{one.dtype, {count_}};
+    result.shape.insert(result.shape.end(), one.shape.begin(), one.shape.end());
+    return result;
+  }
+
+  std::vector<ValueId> library_call(const Node& node) {
+    const std::optional<std::int64_t> handle =
+        call_ ? call_(node.attrs.get<std::int64_t>("handle"), count_) : std::nullopt;
+    if (!handle) throw NoBatch(node.op, where_);
+    using Layouts = std::vector<std::optional<Dims>>;
+    Attrs attrs;
+    attrs.set("callee", node.attrs.get<std::string>("callee"));
+    attrs.set("handle", *handle);
+    attrs.set("operand_strides", Layouts(node.operands.size()));
+    attrs.set("result_strides", Layouts(node.results.size()));
+    std::vector<ValueId> operands;
+    for (ValueId operand : node.operands) operands.push_back(all(operand));
+    std::vector<Type> types;
+    for (ValueId result : node.results) types.push_back(wide(graph_.type(result)));
+    const std::vector<ValueId> results = graph_.add_extern(std::move(operands), std::move(attrs), types, where_);
+    if (graph_.spare_calls.count(node.results[0])) graph_.spare_calls.insert(results[0]);
+    graph_.spare_calls.insert(node.results[0]);  // of one example, which nothing else need read
+    return results;
+  }
+
+  /// The derivative of one example as that of all.
+  std::shared_ptr<const Graph> pullback(const Graph& one) {
+    Graph graph = one;
+    graph.symbols = graph_.symbols;
+    std::vector<Batched> examples;
+    std::vector<ValueId> inputs, outputs;
+    for (std::size_t i = 0; i < one.inputs.size(); ++i) {
+      const ValueId example = one.inputs[i].value;
+      inputs.push_back(graph.add_input(one.inputs[i].name + "_all", wide(one.type(example))));
+      examples.push_back({example, inputs.back()});
+    }
+    for (const Output& output : one.outputs) outputs.push_back(output.value);
+    const std::vector<ValueId> found = add_batched(graph, examples, outputs, call_);
+    Batching rest(graph, examples, call_);
+    for (std::size_t i = 0; i < outputs.size(); ++i) outputs[i] = found[i].valid() ? found[i] : rest.all(outputs[i]);
+    return std::make_shared<const Graph>(part_of_graph(graph, inputs, outputs));
   }
 
   /// Axes and shapes one axis further, by the attributes' names.
@@ -243,6 +290,7 @@ class Batching {
 
   Graph& graph_;
   const SymDim count_;
+  const BatchedCall& call_;
   std::unordered_map<std::uint32_t, ValueId> all_;
   Location where_;
 };
@@ -265,16 +313,19 @@ bool Dependence::depends(ValueId value) {
   return depends_[value.index];
 }
 
-std::vector<ValueId> add_batched(Graph& graph, std::span<const Batched> examples, std::span<const ValueId> results) {
+std::vector<ValueId> add_batched(Graph& graph, std::span<const Batched> examples, std::span<const ValueId> results,
+                                 const BatchedCall& call) {
   // Only what the results are made of.
   std::vector<bool> live(graph.value_count(), false);
   for (ValueId result : results) live[result.index] = true;
   std::unordered_map<std::uint32_t, std::vector<Composite>> composites;
   for (const Composite& composite : graph.composites) composites[composite.result.index].push_back(composite);
-  const std::vector<Composite> none;
-  auto composites_of = [&](const Node& node) -> const std::vector<Composite>& {
-    auto found = composites.find(node.results[0].index);
-    return found == composites.end() ? none : found->second;
+  auto composites_of = [&](const Node& node) {
+    std::vector<Composite> made;
+    for (ValueId result : node.results)
+      if (auto found = composites.find(result.index); found != composites.end())
+        made.insert(made.end(), found->second.begin(), found->second.end());
+    return made;
   };
   const std::size_t nodes = graph.nodes.size();
   auto is_live = [&](const Node& node) {
@@ -289,7 +340,7 @@ std::vector<ValueId> add_batched(Graph& graph, std::span<const Batched> examples
       for (ValueId value : composite.kept) live[value.index] = true;
     }
   }
-  Batching batching(graph, examples);
+  Batching batching(graph, examples, call);
   for (std::size_t i = 0; i < nodes; ++i) {
     const Node node = graph.nodes[i];
     if (is_live(node)) batching.node(node, composites_of(node));

@@ -8,6 +8,8 @@
 /// front. What depends on no example is used as it is. The nodes of the one example are left to die.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -44,7 +46,12 @@ struct Batched {
   ValueId example, all;  // `all` has the axis of the examples in front
 };
 
+/// The number of the library call that does for all examples, in front, what the call of this number does for one;
+/// nothing: it runs on one at a time.
+using BatchedCall = std::function<std::optional<std::int64_t>(std::int64_t call, const SymDim& count)>;
+
 /// The values of `results` for all examples; invalid where a result depends on no example. Throws NoBatch.
-std::vector<ValueId> add_batched(Graph& graph, std::span<const Batched> examples, std::span<const ValueId> results);
+std::vector<ValueId> add_batched(Graph& graph, std::span<const Batched> examples, std::span<const ValueId> results,
+                                 const BatchedCall& call = {});
 
 }  // namespace fj

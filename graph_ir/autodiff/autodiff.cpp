@@ -17,6 +17,7 @@ namespace fj {
 void GradientFlow::want(ValueId input) {
   needs_.resize(std::max(needs_.size(), graph_.value_count()), false);
   needs_[input.index] = true;
+  wants_any_ = true;
 }
 
 bool GradientFlow::needs(ValueId value) {
@@ -103,19 +104,25 @@ std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted
       GradientRule rule = gradient_rule(node.op);
       std::vector<ValueId> operands = node.operands, kept;
       Attrs attrs = node.attrs;
+      std::shared_ptr<const Graph> pullback;
       if (auto composite = composites.find(result.index); composite != composites.end()) {
         const Composite known = graph.composites[composite->second];
         rule = gradient_rule(known.rule);
         operands = known.operands;
         kept = known.kept;
         attrs = known.attrs;
+        pullback = known.pullback;
       }
       std::vector<bool> asked;
       for (ValueId operand : operands) asked.push_back(needs[operand.index]);
       const std::size_t before = graph.nodes.size();
       if (std::find(asked.begin(), asked.end(), true) == asked.end()) continue;  // a wanted value's own node
-      if (rule == nullptr || is_complex(graph.type(result).dtype)) throw NoDerivative(node.op, node.location);
+      if (rule == nullptr || is_complex(graph.type(result).dtype)) {
+        if (node.op != Op::extern_call) throw NoDerivative(node.op, node.location);
+        throw NoDerivative(node.op, "a library call of " + node.attrs.get<std::string>("callee"), node.location);
+      }
       Derivation derivation(graph, node.op, operands, result, kept, attrs, found->second, asked, node.location);
+      derivation.pullback = std::move(pullback);
       for (ValueId operand : operands) derivation.turned.push_back(turned[operand.index]);
       rule(derivation);
       BackwardStep step{result, {}, {}, false, {}};
@@ -166,6 +173,40 @@ std::vector<bool> live_values(const Joint& joint) {
   return live;
 }
 
+/// The composites of `from` all of whose values have a counterpart that the graph computes.
+void add_whole_composites(Graph& graph, const Graph& from, const std::vector<ValueId>& mapped) {
+  for (const Composite& composite : from.composites) {
+    Composite copy = composite;
+    bool whole = mapped[composite.result.index].valid() &&
+                 std::none_of(graph.inputs.begin(), graph.inputs.end(),
+                              [&](const Input& input) { return input.value == mapped[composite.result.index]; });
+    auto follow = [&](ValueId& value) {
+      value = mapped[value.index];
+      whole = whole && value.valid();
+    };
+    follow(copy.result);
+    for (ValueId& value : copy.operands) follow(value);
+    for (ValueId& value : copy.kept) follow(value);
+    if (whole) graph.composites.push_back(std::move(copy));
+  }
+  for (ValueId value : from.spare_calls)
+    if (mapped[value.index].valid()) graph.spare_calls.insert(mapped[value.index]);
+}
+
+/// The node with operands mapped; its results are mapped then.
+void add_mapped(Graph& graph, const Graph& from, const Node& node, Attrs attrs, std::vector<ValueId>& mapped) {
+  std::vector<ValueId> operands;
+  for (ValueId operand : node.operands) operands.push_back(mapped[operand.index]);
+  if (node.op != Op::extern_call) {
+    mapped[node.results[0].index] = graph.add(node.op, std::move(operands), std::move(attrs), node.location);
+    return;
+  }
+  std::vector<Type> types;
+  for (ValueId result : node.results) types.push_back(from.type(result));
+  const std::vector<ValueId> results = graph.add_extern(std::move(operands), std::move(attrs), types, node.location);
+  for (std::size_t i = 0; i < results.size(); ++i) mapped[node.results[i].index] = results[i];
+}
+
 }  // namespace
 
 std::vector<ValueId> values_read_backward(const Joint& joint) {
@@ -199,45 +240,41 @@ Graph backward_graph(const Joint& joint, std::span<const ValueId> saved) {
     if (std::none_of(node.results.begin(), node.results.end(),
                      [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); }))
       continue;
-    std::vector<ValueId> operands;
-    for (ValueId operand : node.operands) {
+    for (ValueId operand : node.operands)
       FJ_CHECK(mapped[operand.index].valid(),
                std::string(name(node.op)) + ": backward can't be computed from what was saved");
-      operands.push_back(mapped[operand.index]);
-    }
-    if (node.op == Op::extern_call) {
-      FJ_CHECK(i >= joint.forward_nodes, "an extern call is repeated backward");
-      std::vector<Type> types;
-      for (ValueId result : node.results) types.push_back(from.type(result));
-      const std::vector<ValueId> results = graph.add_extern(std::move(operands), node.attrs, types, node.location);
-      for (std::size_t result = 0; result < results.size(); ++result)
-        mapped[node.results[result].index] = results[result];
-      continue;
-    }
-    mapped[node.results[0].index] = graph.add(node.op, std::move(operands), node.attrs, node.location);
+    FJ_CHECK(node.op != Op::extern_call || i >= joint.forward_nodes, "an extern call is repeated backward");
+    add_mapped(graph, from, node, node.attrs, mapped);
   }
-  for (const Composite& composite : from.composites) {
-    Composite copy = composite;
-    bool whole = mapped[composite.result.index].valid() &&
-                 std::none_of(graph.inputs.begin(), graph.inputs.end(),
-                              [&](const Input& input) { return input.value == mapped[composite.result.index]; });
-    auto follow = [&](ValueId& value) {
-      value = mapped[value.index];
-      whole = whole && value.valid();
-    };
-    follow(copy.result);
-    for (ValueId& value : copy.operands) follow(value);
-    for (ValueId& value : copy.kept) follow(value);
-    if (whole) graph.composites.push_back(std::move(copy));
-  }
+  add_whole_composites(graph, from, mapped);
   for (ValueId gradient : joint.gradients)
     if (gradient.valid()) graph.outputs.push_back({mapped[gradient.index], std::nullopt});
   return graph;
 }
 
+namespace {
+
+/// The graph with other numbers for its library calls.
+std::shared_ptr<const Graph> renumbered(const std::shared_ptr<const Graph>& graph,
+                                        const std::function<std::int64_t(std::int64_t)>& call) {
+  if (!graph || !call) return graph;
+  auto copy = std::make_shared<Graph>(*graph);
+  for (Node& node : copy->nodes)
+    if (node.op == Op::extern_call) node.attrs.set("handle", call(node.attrs.get<std::int64_t>("handle")));
+  for (Composite& composite : copy->composites) {
+    if (const Attr* handle = composite.attrs.find("handle"))
+      composite.attrs.set("handle", call(std::get<std::int64_t>(*handle)));
+    composite.pullback = renumbered(composite.pullback, call);
+  }
+  return copy;
+}
+
+}  // namespace
+
 std::vector<ValueId> add_graph(Graph& graph, const Graph& from, std::span<const ValueId> inputs,
                                const std::function<std::int64_t(std::int64_t)>& call) {
-  FJ_CHECK(inputs.size() == from.inputs.size() && from.symbols.empty(), "a graph is added with its inputs");
+  FJ_CHECK(inputs.size() == from.inputs.size() && from.symbols.size() <= graph.symbols.size(),
+           "a graph is added with its inputs");
   std::vector<ValueId> mapped(from.value_count());
   for (std::size_t i = 0; i < inputs.size(); ++i) mapped[from.inputs[i].value.index] = inputs[i];
   auto all = [&](const std::vector<ValueId>& values) {
@@ -245,27 +282,46 @@ std::vector<ValueId> add_graph(Graph& graph, const Graph& from, std::span<const 
     for (ValueId value : values) found.push_back(mapped[value.index]);
     return found;
   };
-  auto renumbered = [&](Attrs attrs) {
-    if (const Attr* handle = attrs.find("handle")) attrs.set("handle", call(std::get<std::int64_t>(*handle)));
+  auto with_call = [&](Attrs attrs) {
+    if (const Attr* handle = call ? attrs.find("handle") : nullptr)
+      attrs.set("handle", call(std::get<std::int64_t>(*handle)));
     return attrs;
   };
-  for (const Node& node : from.nodes) {
-    if (node.op != Op::extern_call) {
-      mapped[node.results[0].index] = graph.add(node.op, all(node.operands), node.attrs, node.location);
-      continue;
-    }
-    std::vector<Type> types;
-    for (ValueId result : node.results) types.push_back(from.type(result));
-    const std::vector<ValueId> results =
-        graph.add_extern(all(node.operands), renumbered(node.attrs), types, node.location);
-    for (std::size_t i = 0; i < results.size(); ++i) mapped[node.results[i].index] = results[i];
-  }
+  for (const Node& node : from.nodes) add_mapped(graph, from, node, with_call(node.attrs), mapped);
   for (const Composite& composite : from.composites)
     graph.composites.push_back({composite.rule, all(composite.operands), mapped[composite.result.index],
-                                all(composite.kept), renumbered(composite.attrs)});
+                                all(composite.kept), with_call(composite.attrs), renumbered(composite.pullback, call)});
+  for (ValueId value : from.spare_calls) graph.spare_calls.insert(mapped[value.index]);
   std::vector<ValueId> outputs;
   for (const Output& output : from.outputs) outputs.push_back(mapped[output.value.index]);
   return outputs;
+}
+
+Graph part_of_graph(const Graph& from, std::span<const ValueId> inputs, std::span<const ValueId> outputs) {
+  std::vector<ValueId> mapped(from.value_count());
+  std::vector<bool> live(from.value_count(), false);
+  Graph graph;
+  graph.name = from.name + "_part";
+  graph.symbols = from.symbols;
+  for (ValueId value : inputs)
+    mapped[value.index] = graph.add_input("input" + std::to_string(graph.inputs.size()), from.type(value));
+  for (ValueId value : outputs) live[value.index] = true;
+  const auto wanted = [&](const Node& node) {
+    return std::any_of(node.results.begin(), node.results.end(),
+                       [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); });
+  };
+  for (std::size_t i = from.nodes.size(); i-- > 0;)
+    if (wanted(from.nodes[i]))
+      for (ValueId operand : from.nodes[i].operands) live[operand.index] = true;
+  for (const Node& node : from.nodes) {
+    if (!wanted(node)) continue;
+    for (ValueId operand : node.operands)
+      FJ_CHECK(mapped[operand.index].valid(), "a part of a graph reads what is not in it");
+    add_mapped(graph, from, node, node.attrs, mapped);
+  }
+  add_whole_composites(graph, from, mapped);
+  for (ValueId value : outputs) graph.outputs.push_back({mapped[value.index], std::nullopt});
+  return graph;
 }
 
 }  // namespace fj

@@ -29,10 +29,12 @@ class GradientFlow {
   explicit GradientFlow(const Graph& graph) : graph_(graph) {}
   void want(ValueId input);
   bool needs(ValueId value);
+  bool wants_any() const { return wants_any_; }
 
  private:
   const Graph& graph_;
   std::vector<bool> needs_;
+  bool wants_any_ = false;
   std::size_t nodes_ = 0, composites_ = 0;
   std::set<ValueId> stopped_;
   std::map<ValueId, std::size_t> composite_of_;  // by result
@@ -40,9 +42,14 @@ class GradientFlow {
 
 /// An operation without a rule stands between an output and a wanted input.
 struct NoDerivative : std::runtime_error {
-  NoDerivative(Op op, Location location)
-      : std::runtime_error("no derivative of " + std::string(name(op))), op(op), location(std::move(location)) {}
+  NoDerivative(Op op, Location location) : NoDerivative(op, std::string(name(op)), std::move(location)) {}
+  NoDerivative(Op op, std::string subject, Location location)
+      : std::runtime_error("no derivative of " + subject),
+        op(op),
+        subject(std::move(subject)),
+        location(std::move(location)) {}
   Op op;
+  std::string subject;  // the operation, or the library's function
   Location location;
 };
 
@@ -111,9 +118,12 @@ std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>
 /// `layouts` gives the strides of each input (nullopt: contiguous), `results` those of each gradient.
 Graph backward_graph(const Joint& joint, std::span<const ValueId> saved);
 
-/// Adds the nodes of `from` with its inputs replaced: the values of its outputs. `from` has no symbols of its own.
-/// `call`: the number here of the library call that has a number there.
+/// Adds the nodes of `from` with its inputs replaced: the values of its outputs. Its symbols are the graph's.
+/// `call`: the number here of the library call that has a number there; null: the same.
 std::vector<ValueId> add_graph(Graph& graph, const Graph& from, std::span<const ValueId> inputs,
-                               const std::function<std::int64_t(std::int64_t)>& call);
+                               const std::function<std::int64_t(std::int64_t)>& call = {});
+
+/// What computes `outputs` from `inputs`, as a graph of its own.
+Graph part_of_graph(const Graph& graph, std::span<const ValueId> inputs, std::span<const ValueId> outputs);
 
 }  // namespace fj

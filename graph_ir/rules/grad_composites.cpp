@@ -96,6 +96,15 @@ void Extern(Derivation& d) {
   }
 }
 
+/// Kept: what the pullback reads beside the cotangent, which is its first input. It has an output for each operand.
+void Pullback(Derivation& d) {
+  std::vector<ValueId> inputs{d.cotangent};
+  inputs.insert(inputs.end(), d.kept.begin(), d.kept.end());
+  const std::vector<ValueId> found = add_graph(d.graph, *d.pullback, inputs);
+  for (std::size_t i = 0; i < d.operands.size(); ++i)
+    if (d.wanted[i]) d.give(i, found[i]);
+}
+
 /// The cotangent, and where `below` a part of it or 0. To torch it depends on what `below` compares, by a derivative
 /// that is 0: a second derivative reaches that.
 ValueId passed(Derivation& d, ValueId cotangent, ValueId below, ValueId compared,

@@ -108,6 +108,7 @@ struct ExternCall {
   Ref<> autocast_dtype;
   std::optional<OnceCall> once;  // it must not be made again for one call of the user's
   Library library = Library::Torch;  // whose function it is: arrays are given to it as that library's
+  bool stacked = false;         // NumPy: given arrays with one more axis in front, it gives a result for each index
   bool derivative = false;      // strides of its results' axes of one element may be any
   int device = kHost;           // where they are, and what it makes
   std::string place;            // file:line of the call, for counting wrong predictions

@@ -300,9 +300,9 @@ def test_a_replaced_function_is_the_one_that_is_called(monkeypatch):
     assert compiled(x).tolist() == [21.0, 11.0]
 
 
-def test_derivatives_do_not_pass_through_a_call():
-    with pytest.raises(framejit.GraphBreakError, match="FJ124"):
-        framejit.grad(lambda x: np.sort(x).sum())(np.array([2.0, 1.0]))
+def test_derivatives_do_not_pass_through_a_call_without_a_rule():
+    with pytest.raises(framejit.GraphBreakError, match="FJ124.*modf"):
+        framejit.grad(lambda x: np.modf(x)[0].sum())(np.array([2.0, 1.0]))
 
 
 def test_branches_on_constants_are_no_breaks():

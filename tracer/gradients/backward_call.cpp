@@ -259,7 +259,7 @@ std::vector<ValueId> pass_back(TraceRun& t, const Tracer::Backward& call, const 
       t.break_location = missing.location;
       t.break_function = "a function that is derived";
     }
-    break_graph(BreakReason::NoDerivativeRule, std::string(name(missing.op)));
+    break_graph(BreakReason::NoDerivativeRule, missing.subject);
   }
   for (const BackwardStep& step : steps)
     if (const auto known = t.gradients->also_saved.find(step.result); known != t.gradients->also_saved.end())

@@ -104,7 +104,7 @@ void derived(TraceRun& t, Derive derive) {
       t.break_function = "a function that is derived";
     }
     const bool complex = gradient_rule(missing.op) != nullptr;
-    break_graph(BreakReason::NoDerivativeRule, complex ? "complex numbers" : std::string(name(missing.op)));
+    break_graph(BreakReason::NoDerivativeRule, complex ? "complex numbers" : missing.subject);
   }
 }
 
@@ -230,6 +230,7 @@ V pulled_back(TraceRun& t, const V& handle, const V& saved, const V& cotangents)
       value = reshape(tracer, value, expected.shape);  // symbols that are these sizes here
     operands.push_back(value);
   }
+  if (pullback.externs->size() && !t.uses_torch) t.externs->operand_library = pullback.externs->operand_library;
   std::unordered_map<std::int64_t, std::int64_t> handles;
   const std::vector<ValueId> found = add_graph(tracer.graph(), pullback.graph, operands, [&](std::int64_t call) {
     auto [known, fresh] = handles.try_emplace(call, 0);
@@ -313,6 +314,17 @@ V left(TraceRun& t, const V& number) {
   return t.none();
 }
 
+/// A library call that takes all examples at once.
+std::optional<std::int64_t> call_of_all(TraceRun& t, std::int64_t handle, const SymDim& count) {
+  ExternCall call = (*t.externs)[handle];
+  if (!call.stacked) return std::nullopt;
+  for (ExternResult& result : call.results) {
+    result.shape.insert(result.shape.begin(), count);
+    result.strides = row_major(result.shape);
+  }
+  return t.externs->add(std::move(call));
+}
+
 std::vector<V> together(TraceRun& t, const V& number, const V& values, const V& axes) {
   Tracer& tracer = t;
   TransformLedger::Batch* batch = &open_batch(t, number);
@@ -325,7 +337,9 @@ std::vector<V> together(TraceRun& t, const V& number, const V& values, const V& 
   }
   std::vector<ValueId> all;
   try {
-    all = add_batched(tracer.graph(), batch->examples, ones);
+    all = add_batched(tracer.graph(), batch->examples, ones, [&](std::int64_t handle, const SymDim& count) {
+      return call_of_all(t, handle, count);
+    });
   } catch (const NoBatch& missing) {
     if (!missing.location.file.empty()) {
       t.break_location = missing.location;
@@ -376,6 +390,22 @@ V transform(TraceRun& t, const std::string& marker, const std::vector<V>& argume
   if (marker == "left") return left(t, arguments.at(0));
   if (marker == "together") return t.list(together(t, arguments.at(0), arguments.at(1), arguments.at(2)));
   return nullptr;
+}
+
+bool is_transformed(TraceRun& t, const V& value) {
+  switch (value->kind) {
+    case ValueKind::Array: {
+      const ArrayValue& array = *as<ArrayValue>(value);
+      if (array.library != Library::Numpy || (!t.gradients->flow.wants_any() && t.transforms->depth == 0)) return false;
+      const ValueId contents = t.read(array);
+      return t.gradients->flow.needs(contents) || depends_on_example(t, contents);
+    }
+    case ValueKind::Tuple: case ValueKind::List: {
+      const std::vector<V> items = static_cast<Tracer&>(t).sequence_items(value);
+      return std::any_of(items.begin(), items.end(), [&](const V& item) { return is_transformed(t, item); });
+    }
+    default: return false;
+  }
 }
 
 bool depends_on_example(TraceRun& t, ValueId value) {

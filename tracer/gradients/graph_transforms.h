@@ -16,5 +16,7 @@ std::optional<bool> outcome_of(TraceRun& t, ValueId condition);
 /// The value may not be used here: it belongs to one example of a function that has been batched.
 void check_example(TraceRun& t, ValueId value);
 bool depends_on_example(TraceRun& t, ValueId value);
+/// An array of NumPy's, or what has such an item, that a gradient flows through or that is of one example.
+bool is_transformed(TraceRun& t, const V& value);
 
 }  // namespace fj

@@ -130,13 +130,14 @@ bool is_builtin_value(PyObject* object) {
 /// these arguments.
 V call_numpy_library(TraceRun& tracer, const V& callable, const std::vector<V>& positional, const Keywords& keywords) {
   auto& value = *as<ObjectValue>(callable);
-  if (!find_numpy_call(value.object.get())) return nullptr;
+  const NumpyCall* known = find_numpy_call(value.object.get());
+  if (!known) return nullptr;
   if (!guard_value(tracer, value) && value.source)
     add_guard(tracer, GuardKind::Identity, value.source, value.object.get());
   try {
     return tracer.extern_call(callable, positional, keywords);
   } catch (const BreakGraph& refused) {
-    if (refused.reason != BreakReason::UnsupportedOperation) throw;
+    if (refused.reason != BreakReason::UnsupportedOperation || known->stacked) throw;
     return nullptr;
   }
 }
@@ -520,6 +521,7 @@ V object_with_call(TraceRun& t, RowlessCall& call) {
 }
 
 V numpy_function(TraceRun& t, RowlessCall& call) {
+  if (V done = call_transformed_numpy(t, call.callable, call.positional, call.keywords)) return done;
   if (V done = call_numpy_implementation(t, call.callable, call.object, call.positional, call.keywords)) return done;
   return call_numpy_library(t, call.callable, call.positional, call.keywords);
 }
@@ -587,6 +589,27 @@ bool dispatches_to_numpy(TraceRun& tracer, const V& value) {
 }
 
 }  // namespace
+
+V call_transformed_numpy(TraceRun& t, const V& callable, const std::vector<V>& positional, const Keywords& keywords) {
+  const auto any = [&] {
+    return std::any_of(positional.begin(), positional.end(),
+                       [&](const V& value) { return is_transformed(t, value); }) ||
+           std::any_of(keywords.begin(), keywords.end(),
+                       [&](const auto& keyword) { return is_transformed(t, keyword.second); });
+  };
+  auto& value = *as<ObjectValue>(callable);
+  PyObject* instead = traced_when_transformed(value.object.get());
+  if (!instead || !any()) return nullptr;
+  if (!guard_value(t, value) && value.source) add_guard(t, GuardKind::Identity, value.source, value.object.get());
+  try {
+    V done = t.call(wrap_constant(t, instead), positional, keywords);
+    return t.constant_object(done) == Py_NotImplemented ? nullptr : done;
+  } catch (const BreakGraph& inside) {
+    t.break_location.reset();  // in code of ours
+    if (inside.reason != BreakReason::UnsupportedOperation) throw;
+    break_graph(BreakReason::UnsupportedOperation, callable_name(callable) + ": " + inside.detail);
+  }
+}
 
 /// A function of NumPy that is Python code below its dispatch by __array_function__: inlined as any function. Null:
 /// another function.

@@ -5,6 +5,7 @@
 #include "graph_ir/rules/conditions.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "tracer/frontends/numpy/calls.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/regions/forecast.h"
 #include "tracer/state/cached_calls.h"
@@ -223,7 +224,9 @@ void TraceRun::log_instruction(const Frame& frame, const FjInstr& instr) const {
 
 Location TraceRun::location() const {
   if (frames.empty()) return {};
-  const Frame& frame = *frames.back();
+  std::size_t last = frames.size() - 1;
+  while (last > 0 && is_traced_when_transformed(frames[last]->globals.get())) --last;  // the line is the user's
+  const Frame& frame = *frames[last];
   Location result;
   result.file = text_of(frame.co->co_filename);
   result.line = frame.code->instrs[frame.executing].line;

@@ -14,6 +14,8 @@
 #include "tracer/frontends/builders.h"
 #include "tracer/frontends/numpy/calls.h"
 #include "tracer/frontends/torch/torch.h"
+#include "tracer/gradients/graph_transforms.h"
+#include "tracer/interpreter/calls.h"
 #include "tracer/interpreter/trace_run.h"
 #include "tracer/modes/devices.h"
 #include "tracer/state/gradient_ledger.h"
@@ -78,6 +80,7 @@ class ExternBuilder {
   std::vector<ExternResult> results_of(const Prediction& now);
   V build(const ExternStructure& structure, const std::vector<V>& arrays) const;
   void add_derivative(std::size_t result, ValueId value);
+  void add_pullbacks(const std::vector<V>& positional, const std::vector<ValueId>& values);
 
   TraceRun& t_;
   ExternCall call_;
@@ -207,7 +210,9 @@ void ExternBuilder::find_mutated(const Prediction& prediction) {
 /// What the function writes into: its first argument, or what it is given as `out`.
 void ExternBuilder::prepare_numpy() {
   if (requires_grad_) break_graph(BreakReason::NoDerivativeRule, "`" + call_.name + "`");
-  if (t_.transforms->depth > 0)
+  call_.stacked = numpy_->stacked;
+  if (!call_.stacked && std::any_of(operands_.begin(), operands_.end(),
+                                    [&](ValueId operand) { return depends_on_example(t_, operand); }))
     break_graph(BreakReason::OneExample, "`" + call_.name + "` is called once for all examples");
   if (!t_.request.generalise.builtin_backend)
     give_up("`" + call_.name + "` for a back end that runs nodes without the frame they are from");
@@ -434,7 +439,7 @@ std::vector<ExternResult> ExternBuilder::results_of(const Prediction& now) {
   for (auto& [name, argument] : call_.keywords) collect_argument(argument);
   std::vector<SymDim> counts;
   for (const auto& value : operand_values_)
-    if (value->shape.size() > 1) counts.push_back(product(value->shape));
+    if (!value->shape.empty()) counts.push_back(product(value->shape));
   Fit fit(t_, {moving.begin(), moving.end()}, std::move(counts),
           [this](std::span<const std::int64_t> symbols) -> const Prediction& { return predicted(symbols); });
   for (std::size_t r = 0; r < arrays.size(); ++r) {
@@ -520,6 +525,55 @@ void ExternBuilder::add_derivative(std::size_t result, ValueId value) {
       of.paths = std::span(saved.paths).subspan(result * derived_.size(), derived_.size());
   }
   add_extern_derivative(t_.graph(), *t_.externs, call_, of);
+}
+
+/// The derivative that NumPy's front end has for the call, as a graph for each result: traced now, from a cotangent
+/// that stands for the one to come. What is traced is spare.
+void ExternBuilder::add_pullbacks(const std::vector<V>& positional, const std::vector<ValueId>& values) {
+  std::vector<std::size_t> places;  // of the operands that a gradient flows through, among the arguments
+  std::vector<V> arguments = positional, results;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (call_.positional[i].kind != ExternArgument::Kind::Operand) continue;
+    const ValueId operand = operands_[std::size_t(call_.positional[i].index)];
+    arguments[i] = t_.new_array(Library::Numpy, operand);
+    if (t_.gradients->flow.needs(operand) && is_float(t_.graph().type(operand).dtype)) places.push_back(i);
+  }
+  if (places.empty()) return;
+  for (ValueId value : values) results.push_back(t_.new_array(Library::Numpy, value));
+  std::vector<ValueId> kept = operands_, wanted;
+  kept.insert(kept.end(), values.begin(), values.end());
+  for (std::size_t place : places) wanted.push_back(operands_[std::size_t(call_.positional[place].index)]);
+  for (std::size_t r = 0; r < values.size(); ++r) {
+    const Type type = t_.graph().type(values[r]);
+    if (!is_float(type.dtype)) continue;
+    const std::size_t before = t_.graph().nodes.size();
+    const ValueId cotangent = full(t_, type.dtype, Scalar(0.0), type.shape);
+    t_.gradients->flow.want(cotangent);
+    std::vector<V> cotangents(values.size(), t_.none());
+    cotangents[r] = t_.new_array(Library::Numpy, cotangent);
+    std::vector<V> given{t_.tuple(std::move(cotangents)), t_.tuple(results)};
+    given.insert(given.end(), arguments.begin(), arguments.end());
+    const std::vector<V> found = static_cast<Tracer&>(t_).sequence_items(
+        t_.call(t_.constant(Ref<>::borrow(numpy_->pullback)), std::move(given), {}));
+    std::vector<ValueId> inputs{cotangent}, outputs;
+    inputs.insert(inputs.end(), kept.begin(), kept.end());
+    bool any = false;
+    for (std::size_t place : places) {
+      const Array gradient = array_of(found.at(place));
+      any = any || gradient;
+      const Type& expected = t_.graph().type(operands_[std::size_t(call_.positional[place].index)]);
+      outputs.push_back(gradient ? t_.read(*gradient) : full(t_, expected.dtype, Scalar(0.0), expected.shape));
+      FJ_CHECK(t_.graph().type(outputs.back()) == expected, "the derivative of `" + call_.name + "` has another type");
+    }
+    for (std::size_t i = before; i < t_.graph().nodes.size(); ++i)
+      if (t_.graph().nodes[i].op == Op::extern_call)
+        t_.graph().spare_calls.insert(t_.graph().nodes[i].results[0]);
+    auto pullback = std::make_shared<const Graph>(part_of_graph(t_.graph(), inputs, outputs));
+    if (any)
+      t_.graph().composites.push_back({CompositeRule::Pullback, wanted, values[r], kept, {}, std::move(pullback)});
+    else
+      t_.graph().composites.push_back({CompositeRule::Stop, {}, values[r], {}, {}});
+  }
 }
 
 /// Functions that draw random numbers for dropout only, and have none.
@@ -664,6 +718,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     for (std::size_t i = 0; i < returned; ++i)
       if (real && is_float(types[i].dtype)) add_derivative(i, values[i]);
   }
+  if (numpy_ && numpy_->pullback) add_pullbacks(positional, values);
 
   std::vector<V> arrays;
   for (std::size_t i = 0; i < returned; ++i) {
@@ -712,6 +767,7 @@ V TraceRun::extern_call(const V& callable, const std::vector<V>& positional,
     if (name == "requires_grad" && constant_object(value) != Py_False)
       break_graph(BreakReason::Gradient, "a library call that makes a leaf");
   FJ_CHECK(as<ObjectValue>(callable), "extern call of something made in the trace");
+  if (V done = call_transformed_numpy(*this, callable, positional, keywords)) return done;
   const DeviceScope scope(*this, positional, keywords);
   return ExternBuilder(*this, callable).run(positional, keywords);
 }

@@ -2,6 +2,7 @@
 /// each look, are known by their parts.
 #include "tracer/frontends/numpy/calls.h"
 
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -12,10 +13,10 @@
 namespace fj {
 namespace {
 
-constexpr bool Reads = false, Writes = true;
+enum Kind { Reads, Writes, Stacked };
 struct Row {
   std::string_view path;
-  bool writes;
+  Kind kind;
 };
 constexpr Row kRows[] = {
 #define FJ_NUMPY_CALL(path, effect) {path, effect},
@@ -33,6 +34,33 @@ Ref<> walk(PyObject* object, std::string_view path) {
   return found;
 }
 
+std::atomic<PyObject*> derived_names = nullptr;  // the globals of the module below, once it is imported
+
+/// framejit._support.numpy_derived; null: it can't be imported. Never destroyed.
+PyObject* derived_module() {
+  return once([] {
+    PyObject* made = PyImport_ImportModule("framejit._support.numpy_derived");
+    PyErr_Clear();
+    if (made) derived_names = PyModule_GetDict(made);
+    return made;
+  });
+}
+
+/// A dict of the module.
+PyObject* derived_table(const char* name) {
+  PyObject* module = derived_module();
+  PyObject* table = module ? PyObject_GetAttrString(module, name) : nullptr;  // the module keeps it alive
+  PyErr_Clear();
+  Py_XDECREF(table);
+  return table && PyDict_Check(table) ? table : nullptr;
+}
+
+PyObject* found_in(PyObject* table, PyObject* key) {
+  PyObject* found = table ? PyDict_GetItemWithError(table, key) : nullptr;
+  PyErr_Clear();
+  return found;
+}
+
 using Table = std::unordered_map<PyObject*, NumpyCall>;
 
 /// Never destroyed: it owns Python objects.
@@ -40,14 +68,19 @@ Table& table() {
   Table* known = once([] {
     auto* made = new Table;
     Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._support.numpy"));
+    PyErr_Clear();
     for (const Row& row : kRows) {
       const bool is_ours = row.path.starts_with("framejit.");
-      Ref<> found = walk(is_ours ? helpers.get() : numpy_module(), row.path.substr(row.path.find('.') + 1));
+      PyObject* ours = row.kind == Stacked ? derived_module() : helpers.get();
+      if (is_ours && !ours) continue;
+      Ref<> found = walk(is_ours ? ours : numpy_module(), row.path.substr(row.path.find('.') + 1));
       Ref<> function = found && helpers
                            ? Ref<>::steal(PyObject_CallMethod(helpers.get(), "without_warnings", "O", found.get()))
                            : Ref<>();
       PyErr_Clear();
-      if (function) made->emplace(found.release(), NumpyCall{function, row.writes});
+      if (!function) continue;
+      PyObject* pullback = row.kind == Stacked ? found_in(derived_table("pullbacks"), found.get()) : nullptr;
+      made->emplace(found.release(), NumpyCall{function, row.kind == Writes, row.kind == Stacked, pullback});
     }
     return made;
   });
@@ -110,6 +143,18 @@ PyObject* traced_instead(PyObject* callable) {
   PyObject* found = known && hashable ? PyDict_GetItemWithError(known, callable) : nullptr;
   PyErr_Clear();
   return found;
+}
+
+PyObject* traced_when_transformed(PyObject* callable) {
+  if (!numpy_module()) return nullptr;
+  const char* type = Py_TYPE(callable)->tp_name;
+  const bool hashable = !std::strcmp(type, "numpy._ArrayFunctionDispatcher") || is_ufunc(callable) ||
+                        Py_TYPE(callable) == &PyMethodDescr_Type || PyCFunction_Check(callable);
+  return hashable ? found_in(derived_table("instead"), callable) : nullptr;
+}
+
+bool is_traced_when_transformed(PyObject* globals) {
+  return globals && globals == derived_names.load(std::memory_order_relaxed);
 }
 
 PyObject* ndarray_method(const char* name) {
