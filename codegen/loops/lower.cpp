@@ -159,6 +159,7 @@ class GroupLowering {
   /// updates of slices, each of which reads what is before it under conditions of its own, costs two expressions a link
   /// and not two to the power of its length.
   ExprId value(ValueId id, const Index& index, ExprId predicate) {
+    FJ_CHECK(index.size() == shape(id).size(), "an index of another rank than the value's");
     auto& entries = memo_[id.index];
     Budget::spend(1 + entries.size());
     bool again = false;

@@ -549,7 +549,9 @@ class Scheduler {
       if (!variables || (kept && *kept != *variables)) return std::nullopt;
       kept = variables;
     }
-    if (target.stages.empty() && kept->size() == target.order.size()) {
+    // By split_at_rows() before any stage, too.
+    const bool is_split = !target.stages.empty() || !target.reductions().empty();
+    if (!is_split && kept->size() == target.order.size()) {
       // The group is over our rows: it becomes the epilogue of each row.
       if (*kept != target.order || !covers(target, target.order, shape(value))) return std::nullopt;
       std::vector<std::uint32_t> variables;
@@ -572,7 +574,7 @@ class Scheduler {
     for (std::size_t d = 0; d < space.size(); ++d)
       if (!reduced[d] && (row >= kept->size() || (*kept)[row++] != target.order[d])) return std::nullopt;
     if (row != kept->size()) return std::nullopt;
-    if (!target.stages.empty()) {
+    if (is_split) {
       if (!same_space(target, space, &reduced)) return std::nullopt;
       if (!worth_rows(space, reduced) && feeds_whole_space(target, value)) return std::nullopt;
       return target.order;

@@ -207,3 +207,27 @@ def test_outside_of_a_derivative_they_are_numpys_own():
 
     for ours, theirs in zip(framejit.compile(f)(POINT), f(POINT)):
         assert np.array_equal(ours, theirs)
+
+
+def test_rows_of_a_whole_space_are_split_once():
+    """The values of columns and a number, all of reductions of one array, in one derivative."""
+    def spread(a, axis=None):
+        count = np.sum(np.where(np.isnan(a), 0.0, 1.0), axis=axis, keepdims=True)
+        off = a - np.sum(a, axis=axis, keepdims=True) / count
+        number = np.sum(np.where(np.isnan(a), 0.0, 1.0), axis=axis)
+        return np.where(number <= 0, np.nan, np.sum(off * off, axis=axis) / np.where(number <= 0, 1.0, number))
+
+    def mean(a):
+        return np.sum(a, axis=0) / np.sum(np.where(np.isnan(a), 0.0, 1.0), axis=0)
+
+    def f(x):
+        return np.sum(np.sin(mean(x) * mean(x) + spread(x, 0) * np.sqrt(spread(x))))
+
+    x = np.array([[0.31, -1.2, 0.83], [1.42, 0.52, -0.64], [-0.91, 1.13, 0.22], [0.75, -0.43, -1.61]])
+    gradient, found = framejit.grad(f), framejit.hessian(f)(x)
+    for index in np.ndindex(x.shape):
+        step = np.zeros_like(x)
+        step[index] = 1e-5
+        expected = (gradient(x + step) - gradient(x - step)) / 2e-5
+        np.testing.assert_allclose(found[index], expected, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(gradient(x)[index], (f(x + step) - f(x - step)) / 2e-5, rtol=1e-6, atol=1e-8)
