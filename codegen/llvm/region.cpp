@@ -29,7 +29,8 @@ using llvm::Value;
 class RegionEmitter {
  public:
   RegionEmitter(Region region, const Machine& machine, llvm::Module& module)
-      : region_(std::move(region)), module_(module), b(module.getContext()), ops_(b, machine), values_(region_.types.size()) {}
+      : region_(std::move(region)), module_(module), b(module.getContext()), ops_(b, machine),
+        values_(region_.types.size()) {}
 
   void run() {
     auto* pointer = b.getPtrTy();

@@ -549,7 +549,7 @@ class Scheduler {
       if (!variables || (kept && *kept != *variables)) return std::nullopt;
       kept = variables;
     }
-    // By split_at_rows() before any stage, too.
+    // Into rows and what is reduced: by its first stage, or by split_at_rows() before there is one.
     const bool is_split = !target.stages.empty() || !target.reductions().empty();
     if (!is_split && kept->size() == target.order.size()) {
       // The group is over our rows: it becomes the epilogue of each row.

@@ -1,5 +1,6 @@
-// Start at Chunks::run(). Integers are followed as affine functions of the number of the pass: such a function is between
-// its values in the first and the last pass, so that a comparison of two of them that has one result in both has it in all.
+// Start at Chunks::run(). Integers are followed as affine functions of the number of the pass: such a function is
+// between its values in the first and the last pass, so that a comparison of two of them that has one result in both
+// has it in all.
 #include "graph_ir/region/chunks.h"
 
 #include <map>
@@ -16,8 +17,8 @@ namespace {
 
 constexpr std::int64_t kChunk = 1024;      // passes between two looks at signals
 constexpr std::int64_t kFewPasses = 8;     // are not worth the dispatch
-constexpr std::int64_t kSlowPasses = 16;   // before the dispatch is tried again: then four times as many, up to the most
-constexpr std::int64_t kMostSlowPasses = 1 << 20;
+constexpr std::int64_t kSlowPasses = 16;   // before the dispatch is tried again: then four times as many
+constexpr std::int64_t kMostSlowPasses = 1 << 20;  // the most of them
 constexpr std::int64_t kMostStep = 1 << 20;  // of what grows by a constant in each pass
 constexpr std::size_t kMostInstructions = 1000;  // of a loop that is copied
 // Numbers that sums and products are made of are checked to be between -2^31 and 2^31; the results have as many bits as
@@ -25,6 +26,23 @@ constexpr std::size_t kMostInstructions = 1000;  // of a loop that is copied
 constexpr int kLeafBits = 31, kMostBits = 62;
 // A number that grows by less than 2^33 in a pass is checked to be between -2^61 and 2^61.
 constexpr int kCounterBits = 61, kGrowthBits = 33;
+
+/// What an instruction on integers computes where the type holds its result; nothing: it is none of add, sub and mul.
+std::optional<Op> arithmetic(const Instruction& made) {
+  switch (made.code) {
+    case Code::CheckedAdd: case Code::AddNoWrap: return Op::add;
+    case Code::CheckedSub: return Op::sub;
+    case Code::CheckedMul: return Op::mul;
+    case Code::Pointwise:
+      if (made.op == Op::add || made.op == Op::sub || made.op == Op::mul) return made.op;
+      return std::nullopt;
+    default: return std::nullopt;
+  }
+}
+
+bool is_checked(const Instruction& made) {
+  return made.code == Code::CheckedAdd || made.code == Code::CheckedSub || made.code == Code::CheckedMul;
+}
 
 /// Parameters that are the same value on all ways are that value.
 void remove_constant_parameters(Region& region) {
@@ -85,8 +103,8 @@ void remove_constant_parameters(Region& region) {
 class Chunks {
  public:
   Chunks(Region& region, const NaturalLoop& loop)
-      : region_(region), flow_(region), loop_(loop), inside_(region.blocks.size()), defined_in_(region.types.size(), -1),
-        made_by_(region.types.size()) {
+      : region_(region), flow_(region), loop_(loop), header_(loop.header), inside_(region.blocks.size()),
+        defined_in_(region.types.size(), -1), made_by_(region.types.size()) {
     for (int block : loop.blocks) inside_[std::size_t(block)] = 1;
     for (int block : flow_.order()) {
       for (ValueId parameter : region.blocks[std::size_t(block)].parameters) defined_in_[parameter.index] = block;
@@ -131,13 +149,13 @@ class Chunks {
     for (int at : loop_.blocks) {
       before.insert(at);
       for (const Target* target : {&block(at).end.yes, &block(at).end.no})
-        if (is_inside(target->block) && target->block != loop_.header && before.contains(target->block)) return false;
+        if (is_inside(target->block) && target->block != header_ && before.contains(target->block)) return false;
     }
     return true;
   }
 
-  /// What is defined in the loop and used behind it becomes a parameter of the block that is gone to, which will have two
-  /// loops that it is reached from.
+  /// What is defined in the loop and used behind it becomes a parameter of the block that is gone to, which will be
+  /// reached from two loops. False, and nothing has changed: another block is in the way.
   bool pass_on_exits() {
     std::set<int> exits;
     for (int at : loop_.blocks)
@@ -147,13 +165,11 @@ class Chunks {
     bool known = true;
     for (int at : flow_.order()) {
       if (is_inside(at)) continue;
-      int exit = -1;
-      for (int one : exits)
-        if (flow_.dominates(one, at)) exit = one;
       const auto note = [&](ValueId value) {
         if (!is_defined_inside(value)) return;
-        if (exit < 0) known = false;
-        else used[exit].insert(value.index);
+        const auto exit = std::find_if(exits.begin(), exits.end(), [&](int one) { return flow_.dominates(one, at); });
+        if (exit == exits.end()) known = false;
+        else used[*exit].insert(value.index);
       };
       for (const Instruction& instruction : block(at).body) for_each_use(instruction, note);
       for_each_use(block(at).end, note);
@@ -209,7 +225,7 @@ class Chunks {
   void each_jump_back(const Visit& visit) {
     for (int at : loop_.blocks)
       for (const Target* target : {&block(at).end.yes, &block(at).end.no})
-        if (target->block == loop_.header) visit(*target);
+        if (target->block == header_) visit(*target);
   }
 
   /// What is added to a parameter of the header; nothing: not a constant.
@@ -218,21 +234,19 @@ class Chunks {
     while (value != parameter) {
       const Instruction* made = maker(value);
       if (!made || !is_inside(defined_in_[value.index]) || region_.type(value) != DType::I64) return std::nullopt;
-      const bool minus = made->code == Code::CheckedSub || (made->code == Code::Pointwise && made->op == Op::sub);
-      const bool plus = made->code == Code::CheckedAdd || made->code == Code::AddNoWrap ||
-                        (made->code == Code::Pointwise && made->op == Op::add);
-      if (!minus && !plus) return std::nullopt;
+      const auto does = arithmetic(*made);
+      if (does != Op::add && does != Op::sub) return std::nullopt;
       auto by = constant(made->operands[1]);
       value = made->operands[0];
-      if (!by && plus) by = constant(made->operands[0]), value = made->operands[1];
+      if (!by && does == Op::add) by = constant(made->operands[0]), value = made->operands[1];
       if (!by || *by > kMostStep || *by < -kMostStep) return std::nullopt;
-      sum += minus ? -*by : *by;
+      sum += does == Op::sub ? -*by : *by;
     }
     return sum;
   }
 
   void find_inductions() {
-    const std::vector<ValueId>& parameters = block(loop_.header).parameters;
+    const std::vector<ValueId>& parameters = block(header_).parameters;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       if (region_.type(parameters[i]) != DType::I64) continue;
       std::optional<std::int64_t> step;
@@ -297,20 +311,16 @@ class Chunks {
     const Instruction* made = maker(value);
     if (made && is_defined_inside(value)) {
       const auto operand = [&](int i) { return affine(made->operands[std::size_t(i)]); };
-      const bool pointwise = made->code == Code::Pointwise;
-      if (made->code == Code::CheckedAdd || made->code == Code::AddNoWrap || (pointwise && made->op == Op::add) ||
-          made->code == Code::CheckedSub || (pointwise && made->op == Op::sub)) {
+      if (const auto does = arithmetic(*made)) {
         const auto a = operand(0), b = operand(1);
         if (!a || !b) return std::nullopt;
-        Affine sum{std::max(a->bits, b->bits) + 1, std::nullopt};
-        const bool minus = made->code == Code::CheckedSub || (pointwise && made->op == Op::sub);
-        if (a->slope && b->slope) sum.slope = minus ? *a->slope - *b->slope : *a->slope + *b->slope;
-        return sum;
-      }
-      if (made->code == Code::CheckedMul || (pointwise && made->op == Op::mul)) {
-        const auto a = operand(0), b = operand(1);
-        if (!a || !b || (!a->is_invariant() && !b->is_invariant())) return std::nullopt;
+        if (does != Op::mul) {
+          Affine sum{std::max(a->bits, b->bits) + 1, std::nullopt};
+          if (a->slope && b->slope) sum.slope = does == Op::sub ? *a->slope - *b->slope : *a->slope + *b->slope;
+          return sum;
+        }
         Affine product{a->bits + b->bits, std::nullopt};
+        if (product.bits > kMostBits || (!a->is_invariant() && !b->is_invariant())) return std::nullopt;
         if (a->is_invariant() && b->is_invariant()) product.slope = 0;
         for (int i : {0, 1})
           if (const auto by = constant(made->operands[std::size_t(i)]))
@@ -318,7 +328,7 @@ class Chunks {
         return product;
       }
       // An index that may be negative: in the fast copy it is not.
-      if (pointwise && made->op == Op::where && is_sign(made->operands[0]) && can_be(made->operands[0], false)) {
+      if (made->code == Code::Pointwise && made->op == Op::where && is_sign(made->operands[0]) && can_be(made->operands[0], false)) {
         const auto of = operand(2);
         if (of) taken_[value.index] = made->operands[0];
         return of;
@@ -360,7 +370,8 @@ class Chunks {
     if (!made || made->code != Code::Pointwise) return false;
     if (made->op == Op::logical_not) return can_be(made->operands[0], !wanted);
     if (made->op == Op::bit_or && !wanted) return can_be(made->operands[0], false) && can_be(made->operands[1], false);
-    if (made->op == Op::bit_and && wanted) return can_be(made->operands[0], true) && can_be(made->operands[1], true);
+    if (made->op == Op::bit_and && wanted)
+      return can_be(made->operands[0], true) && can_be(made->operands[1], true);
     const auto sides = compared(condition);
     if (!sides) return false;
     switch (sides->op) {
@@ -380,22 +391,23 @@ class Chunks {
     for (int at : loop_.blocks) {
       for (const Instruction& instruction : block(at).body) {
         if (instruction.code == Code::LeaveIf && can_be(instruction.operands[0], false))
-          needed_.push_back({instruction.operands[0], false});
+          needed_.insert({instruction.operands[0], false});
         if (instruction.result.valid()) affine(instruction.result);
       }
       const Terminator& end = block(at).end;
       if (end.kind != Terminator::Kind::Branch) continue;
       const bool yes = is_inside(end.yes.block), no = is_inside(end.no.block);
       if (yes != no && can_be(end.condition, yes)) {
-        needed_.push_back({end.condition, yes});
+        needed_.insert({end.condition, yes});
+        ends_.insert({end.condition, yes});
         decided_[at] = yes;
-        ends_.push_back({end.condition, yes});
       }
     }
-    for (const auto& [value, condition] : taken_) needed_.push_back({condition, false});
+    for (const auto& [value, condition] : taken_) needed_.insert({condition, false});
   }
 
-  /// By how many bits a number differs at most from the parameter of the header; nothing: it is not known.
+  /// By how many bits a number differs at most from the parameter of the header; nothing: it is not known. `sums`: the
+  /// checked instructions between the two.
   std::optional<int> growth(ValueId value, ValueId parameter, std::map<std::uint32_t, std::optional<int>>& seen,
                             std::vector<ValueId>& sums) {
     if (value == parameter) return 0;
@@ -412,13 +424,14 @@ class Chunks {
       const int at = defined_in_[value.index];
       const auto& parameters = block(at).parameters;
       const auto place = std::size_t(std::find(parameters.begin(), parameters.end(), value) - parameters.begin());
-      if (at == loop_.header) return std::nullopt;
+      if (at == header_) return std::nullopt;
       found = 0;
       for (int from : loop_.blocks)
         for (const Target* target : {&block(from).end.yes, &block(from).end.no})
           if (target->block == at) found = either(found, growth(target->arguments[place], parameter, seen, sums));
     } else if (made->code == Code::Pointwise && made->op == Op::where) {
-      found = either(growth(made->operands[1], parameter, seen, sums), growth(made->operands[2], parameter, seen, sums));
+      found = either(growth(made->operands[1], parameter, seen, sums),
+                     growth(made->operands[2], parameter, seen, sums));
     } else if (made->code == Code::CheckedAdd || made->code == Code::CheckedSub) {
       for (int of : {0, 1}) {
         if (of == 1 && made->code == Code::CheckedSub) break;
@@ -433,7 +446,7 @@ class Chunks {
     return seen[value.index] = found;
   }
 
-  /// Of a number that is small by its type.
+  /// Of a constant, or of a number that is small by its type.
   std::optional<int> bits(ValueId value) {
     if (const auto number = constant(value))
       return *number <= kMostStep && *number >= -kMostStep ? std::optional(22) : std::nullopt;
@@ -447,7 +460,7 @@ class Chunks {
   }
 
   void find_counters() {
-    const std::vector<ValueId>& parameters = block(loop_.header).parameters;
+    const std::vector<ValueId>& parameters = block(header_).parameters;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       if (region_.type(parameters[i]) != DType::I64 || steps_.contains(parameters[i].index)) continue;
       std::map<std::uint32_t, std::optional<int>> seen;
@@ -508,6 +521,7 @@ class Chunks {
   void branch(ValueId condition, Target yes, Target no) {
     block(at_).end = {Terminator::Kind::Branch, condition, std::move(yes), std::move(no), {}};
   }
+  void jump(Target to) { block(at_).end = {Terminator::Kind::Jump, {}, std::move(to), {}, {}}; }
 
   /// A value of the loop, as it is in the first of the next passes or in the last one.
   ValueId in_pass(ValueId value, bool last) {
@@ -521,17 +535,11 @@ class Chunks {
       made = in_pass(maker(value)->operands[2], last);
     } else {
       const Instruction& of = *maker(value);
-      Instruction copy{};
-      copy.code = of.code;
-      copy.op = of.op;
-      copy.constant = of.constant;
-      copy.location = of.location;
-      for (ValueId operand : of.operands) copy.operands.push_back(in_pass(operand, last));
-      // Where one of these does not hold its result, a number that it is made of is too large, which is checked.
-      if (of.code == Code::CheckedAdd) copy.code = Code::Pointwise, copy.op = Op::add;
-      if (of.code == Code::AddNoWrap) copy.code = Code::Pointwise, copy.op = Op::add;
-      if (of.code == Code::CheckedSub) copy.code = Code::Pointwise, copy.op = Op::sub;
-      if (of.code == Code::CheckedMul) copy.code = Code::Pointwise, copy.op = Op::mul;
+      Instruction copy = of;
+      copy.leave = {};
+      for (ValueId& operand : copy.operands) operand = in_pass(operand, last);
+      // Where the type does not hold its result, a number that it is made of is too large, which is checked.
+      if (const auto does = arithmetic(of)) copy.code = Code::Pointwise, copy.op = *does;
       made = add(std::move(copy), region_.type(value));
     }
     in_pass_[{value.index, last}] = made;
@@ -545,16 +553,14 @@ class Chunks {
     const Instruction* made = maker(value);
     const bool is_made = known != affine_.end() && known->second && made && is_defined_inside(value);
     if (is_made && taken_.contains(value.index)) return leaves_of(made->operands[2], leaves, seen);
-    const bool is_sum = is_made && (made->code != Code::Pointwise || made->op == Op::add || made->op == Op::sub ||
-                                    made->op == Op::mul);
-    if (!is_sum) {
+    if (!is_made || !arithmetic(*made)) {
       leaves.insert(value.index);
       return;
     }
     for (ValueId operand : made->operands) leaves_of(operand, leaves, seen);
   }
 
-  /// How many passes the condition has this value, from the first one on, if it has it in that; nothing: for all or not known.
+  /// For how many passes the condition has this value, if it has it in the first; nothing: in all, or it is not known.
   std::optional<ValueId> passes_while(ValueId condition, bool wanted) {
     const Instruction* made = maker(condition);
     if (made && made->op == Op::logical_not) return passes_while(made->operands[0], !wanted);
@@ -580,53 +586,69 @@ class Chunks {
   }
 
   void make() {
-    const int header = loop_.header, dispatch = new_block(), check = new_block(), half = new_block(),
-              fast = new_block(), first = new_block();
-    const std::vector<ValueId> parameters = block(header).parameters;
+    parameters_ = block(header_).parameters;
+    dispatch_ = new_block(), check_ = new_block(), half_ = new_block(), fast_ = new_block();
     // The instructions of the header go into a block of their own, behind the count of passes.
     const int inner = new_block();
-    block(inner).body = std::move(block(header).body);
-    block(inner).end = std::move(block(header).end);
-    block(header).body.clear();
-    if (const auto decided = decided_.find(header); decided != decided_.end()) decided_[inner] = decided->second;
+    block(inner).body = std::move(block(header_).body);
+    block(inner).end = std::move(block(header_).end);
+    block(header_).body.clear();
+    if (const auto decided = decided_.find(header_); decided != decided_.end()) decided_[inner] = decided->second;
     std::vector<int> blocks{inner};
     for (int at : loop_.blocks)
-      if (at != header) blocks.push_back(at);
-
-    const std::vector<ValueId> given = new_parameters(dispatch, parameters);
-    const ValueId most = new_parameter(dispatch), slow = new_parameter(dispatch);
-    for (std::size_t i = 0; i < parameters.size(); ++i) in_pass_[{parameters[i].index, false}] = given[i];
-    at_ = dispatch;
-    ValueId n = most;
-    bool limited = false;
-    for (const auto* conditions : {&ends_, &needed_}) {
-      if (limited) break;
-      for (const auto& [condition, wanted] : *conditions)
-        if (const auto passes = passes_while(condition, wanted)) {
-          n = op(Op::minimum, {n, *passes}, DType::I64);
-          limited = true;
+      if (at != header_) blocks.push_back(at);
+    make_dispatch();
+    make_copy(blocks);
+    count_passes(inner, blocks);
+    for (int at : flow_.order()) {
+      if (is_inside(at)) continue;
+      for (Target* target : {&block(at).end.yes, &block(at).end.no})
+        if (target->block == header_) {
+          at_ = at;
+          target->block = dispatch_;
+          target->arguments.insert(target->arguments.end(), {integer(kChunk), integer(kSlowPasses)});
         }
     }
-    // Twice as large, four times as large ...: what fails again and again is not asked often.
+  }
+
+  /// How many passes, and whether the checks hold in them.
+  void make_dispatch() {
+    const std::vector<ValueId> given = new_parameters(dispatch_, parameters_);
+    const ValueId most = new_parameter(dispatch_), slow = new_parameter(dispatch_);
+    for (std::size_t i = 0; i < given.size(); ++i) in_pass_[{parameters_[i].index, false}] = given[i];
+    at_ = dispatch_;
+    ValueId n = most;
+    for (const auto* conditions : {&ends_, &needed_}) {
+      if (n != most) break;
+      for (const auto& [condition, wanted] : *conditions)
+        if (const auto passes = passes_while(condition, wanted)) n = op(Op::minimum, {n, *passes}, DType::I64);
+    }
     const ValueId larger =
         op(Op::minimum, {op(Op::mul, {slow, integer(4)}, DType::I64), integer(kMostSlowPasses)}, DType::I64);
-    branch(less(n, integer(kFewPasses)), to(header, given, {slow, larger}), {check, {}});
+    branch(less(n, integer(kFewPasses)), to(header_, given, {slow, larger}), {check_, {}});
 
-    at_ = check;
+    at_ = check_;
     last_ = plus(n, -1);
-    const auto fast_parameters = [&] { return to(fast, given, {n}); };
+    const std::optional<ValueId> holds = all_checks();
+    if (holds) branch(*holds, to(fast_, given, {n}), {half_, {}});
+    else jump(to(fast_, given, {n}));
+
+    at_ = half_;
+    const ValueId fewer = op(Op::shift_right, {n, integer(1)}, DType::I64);
+    jump(to(dispatch_, given, {fewer, slow}));
+  }
+
+  /// Nothing: there is none.
+  std::optional<ValueId> all_checks() {
     std::optional<ValueId> holds;
     const auto need = [&](ValueId condition) {
       holds = holds ? op(Op::bit_and, {*holds, condition}, DType::Bool) : condition;
     };
     std::set<std::uint32_t> leaves, seen;
-    std::set<std::pair<std::uint32_t, bool>> asked;
-    for (const auto& [condition, wanted] : needed_) {
-      if (!asked.insert({condition.index, wanted}).second) continue;
-      require(condition, wanted, need, leaves, seen);
-    }
+    for (const auto& [condition, wanted] : needed_) require(condition, wanted, need, leaves, seen);
     for (const auto& [value, of] : affine_)
-      if (of && is_checked(ValueId{value})) leaves_of(ValueId{value}, leaves, seen);
+      if (const Instruction* made = maker(ValueId{value}); of && made && is_checked(*made))
+        leaves_of(ValueId{value}, leaves, seen);
     const auto is_within = [&](ValueId value, int bits) {
       const ValueId shifted = op(Op::cast, {plus(value, std::int64_t(1) << bits)}, DType::U64);
       const ValueId end = op(Op::cast, {integer(std::int64_t(1) << (bits + 1))}, DType::U64);
@@ -637,53 +659,36 @@ class Chunks {
       if (steps_.contains(leaf)) is_within(in_pass(ValueId{leaf}, true), kLeafBits);
     }
     for (ValueId counter : counters_) is_within(in_pass(counter, false), kCounterBits);
-    if (holds) branch(*holds, fast_parameters(), {half, {}});
-    else block(at_).end = {Terminator::Kind::Jump, {}, fast_parameters(), {}, {}};
+    return holds;
+  }
 
-    at_ = half;
-    block(half).end = {Terminator::Kind::Jump, {}, to(dispatch, given, {op(Op::shift_right, {n, integer(1)}, DType::I64), slow}), {}, {}};
+  /// The loop as it was, for as many passes as it is given; and how many it is given next time.
+  void count_passes(int inner, const std::vector<int>& blocks) {
+    const ValueId left = new_parameter(header_), next = new_parameter(header_);
+    at_ = header_;
+    const ValueId none = less(left, integer(1)), fewer = plus(left, -1);
+    branch(none, to(dispatch_, parameters_, {integer(kChunk), next}), {inner, {}});
+    for (int at : blocks)
+      for (Target* target : {&block(at).end.yes, &block(at).end.no})
+        if (target->block == header_) target->arguments.insert(target->arguments.end(), {fewer, next});
+  }
 
-    // The loop as it was.
-    const ValueId left = new_parameter(header), next = new_parameter(header);
-    at_ = header;
-    const ValueId none = less(left, integer(1)), fewer = plus(left, -1), chunk = integer(kChunk);
-    branch(none, to(dispatch, parameters, {chunk, next}), {inner, {}});
-    // The fast copy.
+  void make_copy(const std::vector<int>& blocks) {
     std::vector<ValueId> copy(region_.types.size());
-    const std::vector<ValueId> carried = new_parameters(fast, parameters);
-    for (std::size_t i = 0; i < parameters.size(); ++i) copy[parameters[i].index] = carried[i];
-    const ValueId more = new_parameter(fast);
-    at_ = fast;
-    const ValueId one = integer(1), few = integer(kSlowPasses);
-    branch(less(more, one), to(header, carried, {one, few}), {first, {}});
+    const std::vector<ValueId> carried = new_parameters(fast_, parameters_);
+    for (std::size_t i = 0; i < carried.size(); ++i) copy[parameters_[i].index] = carried[i];
+    const ValueId left = new_parameter(fast_);
+    std::map<int, int> copies;
+    for (int at : blocks) copies[at] = new_block();
+    at_ = fast_;
+    branch(less(left, integer(1)), to(header_, carried, {integer(1), integer(kSlowPasses)}),
+           {copies.at(blocks[0]), {}});
     // One jump back: an optimiser takes several for loops in loops.
     const int again = new_block();
     at_ = again;
-    const std::vector<ValueId> ahead = new_parameters(again, parameters);
-    block(again).end = {Terminator::Kind::Jump, {}, to(fast, ahead, {plus(more, -1)}), {}, {}};
-    std::map<int, int> copies{{inner, first}};
-    for (int at : blocks)
-      if (at != inner) copies[at] = new_block();
+    const std::vector<ValueId> ahead = new_parameters(again, parameters_);
+    jump(to(fast_, ahead, {plus(left, -1)}));
     for (int at : blocks) copy_block(at, copies.at(at), copy, copies, again);
-
-    for (int at : blocks)
-      for (Target* target : {&block(at).end.yes, &block(at).end.no})
-        if (target->block == header) target->arguments.insert(target->arguments.end(), {fewer, next});
-    for (int at : flow_.order()) {
-      if (is_inside(at)) continue;
-      for (Target* target : {&block(at).end.yes, &block(at).end.no})
-        if (target->block == header) {
-          at_ = at;
-          target->block = dispatch;
-          target->arguments.insert(target->arguments.end(), {integer(kChunk), integer(kSlowPasses)});
-        }
-    }
-  }
-
-  bool is_checked(ValueId value) const {
-    const Instruction* made = maker(value);
-    return made && is_defined_inside(value) &&
-           (made->code == Code::CheckedAdd || made->code == Code::CheckedSub || made->code == Code::CheckedMul);
   }
 
   template <class Need>
@@ -720,7 +725,7 @@ class Chunks {
     for (ValueId parameter : block(from).parameters) block(into).parameters.push_back(renewed(parameter));
     for (const Instruction& instruction : block(from).body) {
       if (instruction.code == Code::LeaveIfAsked) continue;
-      if (instruction.code == Code::LeaveIf && is_needed(instruction.operands[0], false)) continue;
+      if (instruction.code == Code::LeaveIf && needed_.contains({instruction.operands[0], false})) continue;
       if (instruction.result.valid() && taken_.contains(instruction.result.index)) {
         copy[instruction.result.index] = mapped(instruction.operands[2]);
         continue;
@@ -731,9 +736,11 @@ class Chunks {
       if (instruction.result.valid()) {
         const auto of = affine_.find(instruction.result.index);
         const bool known = counted_.contains(instruction.result.index) || (of != affine_.end() && of->second);
-        if (known && made.code == Code::CheckedAdd) made.code = Code::AddNoWrap, made.leave = {};
-        if (known && made.code == Code::CheckedSub) made.code = Code::Pointwise, made.op = Op::sub, made.leave = {};
-        if (known && made.code == Code::CheckedMul) made.code = Code::Pointwise, made.op = Op::mul, made.leave = {};
+        if (known && is_checked(made)) {
+          made.op = *arithmetic(made);
+          made.code = made.op == Op::add ? Code::AddNoWrap : Code::Pointwise;
+          made.leave = {};
+        }
         made.result = renewed(instruction.result);
       }
       block(into).body.push_back(std::move(made));
@@ -741,7 +748,7 @@ class Chunks {
     Terminator end = block(from).end;
     const auto retarget = [&](Target& target) {
       for (ValueId& argument : target.arguments) argument = mapped(argument);
-      if (target.block == loop_.header) target.block = again;
+      if (target.block == header_) target.block = again;
       else if (const auto found = copies.find(target.block); found != copies.end()) target.block = found->second;
     };
     for (Target* target : {&end.yes, &end.no})
@@ -755,13 +762,10 @@ class Chunks {
     block(into).end = std::move(end);
   }
 
-  bool is_needed(ValueId condition, bool wanted) const {
-    return std::find(needed_.begin(), needed_.end(), std::pair(condition, wanted)) != needed_.end();
-  }
-
   Region& region_;
   const Flow flow_;
   const NaturalLoop& loop_;
+  const int header_;
   std::vector<char> inside_;
   std::vector<int> defined_in_;
   std::vector<const Instruction*> made_by_;
@@ -769,12 +773,14 @@ class Chunks {
   std::map<std::uint32_t, bool> invariant_;
   std::map<std::uint32_t, std::optional<Affine>> affine_;
   std::map<std::uint32_t, ValueId> taken_;       // indices that are not negative, by which condition
-  std::vector<std::pair<ValueId, bool>> needed_, ends_;
+  std::set<std::pair<ValueId, bool>> needed_, ends_;  // conditions, and what each has to be; ends_: of passes
   std::map<int, bool> decided_;                  // branches: the way that stays in the loop
   std::set<std::uint32_t> counted_;
   std::vector<ValueId> counters_;
   std::map<std::pair<std::uint32_t, bool>, ValueId> in_pass_;
-  ValueId last_;
+  std::vector<ValueId> parameters_;              // of the header
+  int dispatch_ = -1, check_ = -1, half_ = -1, fast_ = -1;
+  ValueId last_;                                 // the number of the last pass, from the first one
   int at_ = 0;
 };
 
