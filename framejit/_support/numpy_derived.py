@@ -5,6 +5,8 @@ number of axes in front, over each index of which they do the same, so that all 
 rule (`pullbacks`), written with the same functions: derivatives have derivatives. A rule is given the cotangent of one result, and None
 for the others; the results; and the arguments. It returns a cotangent or None for each argument, or a tuple of such.
 """
+import math
+
 import numpy as np
 from numpy.linalg import _linalg
 
@@ -74,6 +76,21 @@ def order(a, kind):
 
 def partition_order(a, kth):
     return np.ascontiguousarray(np.argpartition(a, kth, axis=-1))
+
+
+def places_in_partition(a, kth):
+    """Where np.partition takes each element from, which is in another order than np.argpartition says."""
+    found = np.empty(a.shape, np.intp)
+    np.put_along_axis(found, np.argsort(np.partition(a, kth, axis=-1), axis=-1, kind="stable"),
+                      np.argsort(a, axis=-1, kind="stable"), axis=-1)
+    return found
+
+
+def quantiles_in_range(q):
+    """The same, or the error of np.quantile."""
+    if not np.all((q >= 0) & (q <= 1)):
+        raise ValueError("Quantiles must be in the range [0, 1]")
+    return q.copy()
 
 
 def places(row, x, side):
@@ -200,11 +217,15 @@ def _cube_root_back(cotangents, results, x):
     return (cotangents[0] / (3.0 * results[0] * results[0]),)
 
 
+def _quantiles_in_range_back(cotangents, results, q):
+    return cotangents
+
+
 pullbacks = {
     inverse: _inverse_back, solution: _solution_back, determinant: _determinant_back, cofactors: _cofactors_back,
     log_determinant: _log_determinant_back, lower_cholesky: _lower_cholesky_back,
     eigen: _eigen_back, thin_svd: _thin_svd_back, thin_qr: _thin_qr_back,
-    pseudo_inverse: _pseudo_inverse_back, cube_root: _cube_root_back,
+    pseudo_inverse: _pseudo_inverse_back, cube_root: _cube_root_back, quantiles_in_range: _quantiles_in_range_back,
 }
 
 
@@ -244,8 +265,10 @@ def _one_stack(a, b):
 
 def solve(a, b):
     a, b = _floats(a), _floats(b)
-    if not _square(a) or b.ndim == 0 or b.shape[0 if b.ndim == 1 else -2] != a.shape[-1] or a.dtype != b.dtype:
+    if not _square(a) or b.ndim == 0 or b.shape[0 if b.ndim == 1 else -2] != a.shape[-1]:
         return NotImplemented
+    dtype = np.result_type(a, b)
+    a, b = a.astype(dtype), b.astype(dtype)
     columns = b[:, None] if b.ndim == 1 else b
     matrices, columns = _one_stack(a, columns)
     found = solution(matrices, columns)
@@ -432,7 +455,8 @@ def vdot(a, b, /):
 def vecdot(x1, x2, /, out=None, *, axis=-1):
     if out is not None:
         return NotImplemented
-    return np.sum(np.moveaxis(np.asarray(x1), axis, -1) * np.moveaxis(np.asarray(x2), axis, -1), axis=-1)
+    products = np.moveaxis(np.asarray(x1), axis, -1) * np.moveaxis(np.asarray(x2), axis, -1)
+    return np.sum(products, axis=-1, dtype=products.dtype)
 
 
 def kron(a, b):
@@ -464,8 +488,11 @@ def _cross_of_rows(x1, x2, /, *, axis=-1):
 def _convolved(a, v):
     """Of rows of which the second is not the longer one."""
     ends = len(v) - 1
-    windows = np.pad(a, (ends, ends))[np.arange(len(a) + ends)[:, None] + np.arange(len(v))]
-    return windows @ v[::-1]
+    taken = np.arange(len(a) + ends)[:, None] + np.arange(len(v))
+    products = np.pad(a, (ends, ends))[taken] * v[::-1]
+    # Of elements that there are: what is infinite is not multiplied by what is beyond an end.
+    inside = (taken >= ends) & (taken < len(a) + ends)
+    return np.sum(np.where(inside, products, np.zeros((), products.dtype)), axis=1, dtype=products.dtype)
 
 
 def _middle(full, longer, shorter, mode):
@@ -537,7 +564,7 @@ def _one_of_each(x, labels):
 def _summed(x, labels, wanted):
     """Without the labels that nobody wants."""
     axes = tuple([i for i, label in enumerate(labels) if label not in wanted])
-    return (np.sum(x, axis=axes), "".join([label for label in labels if label in wanted])) if axes else (x, labels)
+    return (np.sum(x, axis=axes, dtype=x.dtype), "".join([label for label in labels if label in wanted])) if axes else (x, labels)
 
 
 def _ordered(x, labels, wanted):
@@ -608,13 +635,15 @@ def einsum(*operands, out=None, optimize=False, dtype=None, order="K", casting="
 # ---- order
 
 
+def _along(a, axis):
+    """The axis as the last one, and which it was; None: all elements are one line."""
+    return (np.ravel(a), -1) if axis is None else (np.moveaxis(np.asarray(a), axis, -1), axis)
+
+
 def sort(a, axis=-1, kind=None, order=None, *, stable=None):
     if order is not None:
         return NotImplemented
-    a = np.asarray(a)
-    if axis is None:
-        a, axis = np.ravel(a), -1
-    lines = np.moveaxis(a, axis, -1)
+    lines, axis = _along(a, axis)
     return np.moveaxis(np.take_along_axis(lines, _order(lines, "stable"), -1), -1, axis)
 
 
@@ -624,29 +653,22 @@ _order, _partition_order = order, partition_order  # an argument is called `orde
 def argsort(a, axis=-1, kind=None, order=None, *, stable=None):
     if order is not None:
         return NotImplemented
-    a = np.asarray(a)
-    if axis is None:
-        a, axis = np.ravel(a), -1
-    return np.moveaxis(_order(np.moveaxis(a, axis, -1), "stable" if stable else kind), -1, axis)
+    lines, axis = _along(a, axis)
+    return np.moveaxis(_order(lines, "stable" if stable else kind), -1, axis)
 
 
 def partition(a, kth, axis=-1, kind="introselect", order=None):
     if order is not None:
         return NotImplemented
-    a = np.asarray(a)
-    if axis is None:
-        a, axis = np.ravel(a), -1
-    lines = np.moveaxis(a, axis, -1)
-    return np.moveaxis(np.take_along_axis(lines, _partition_order(lines, kth), -1), -1, axis)
+    lines, axis = _along(a, axis)
+    return np.moveaxis(np.take_along_axis(lines, places_in_partition(lines, kth), -1), -1, axis)
 
 
 def argpartition(a, kth, axis=-1, kind="introselect", order=None):
     if order is not None:
         return NotImplemented
-    a = np.asarray(a)
-    if axis is None:
-        a, axis = np.ravel(a), -1
-    return np.moveaxis(_partition_order(np.moveaxis(a, axis, -1), kth), -1, axis)
+    lines, axis = _along(a, axis)
+    return np.moveaxis(_partition_order(lines, kth), -1, axis)
 
 
 def _sort_in_place(a, axis=-1, kind=None, order=None, *, stable=None):
@@ -663,9 +685,10 @@ def _partition_in_place(a, kth, axis=-1, kind="introselect", order=None):
 
 def searchsorted(a, v, side="left", sorter=None):
     a, v = np.asarray(a), np.asarray(v)
-    if sorter is not None or a.ndim != 1 or a.dtype != v.dtype:
+    if sorter is not None or a.ndim != 1:
         return NotImplemented
-    return _number(places(a, v, side))
+    dtype = np.result_type(a, v)
+    return _number(places(a.astype(dtype), v.astype(dtype), side))
 
 
 _bins = bins
@@ -699,14 +722,15 @@ def median(a, axis=None, out=None, overwrite_input=False, keepdims=False):
     return found.reshape(kept) if keepdims else _number(found)
 
 
-def quantile(a, q, axis=None, out=None, overwrite_input=False, method="linear", keepdims=False, *, weights=None, interpolation=None):
+def quantile(a, q, axis=None, out=None, overwrite_input=False, method="linear", keepdims=False, *, weights=None,
+             interpolation=None):
     if out is not None or method != "linear" or weights is not None or interpolation is not None or np.ndim(a) == 0:
         return NotImplemented
     lines, kept = _lines(_floats(a), axis)
-    q = np.asarray(q, lines.dtype)
     n = lines.shape[-1]
-    if n == 0 or q.ndim > 1:
+    if n == 0 or np.ndim(q) > 1 or isinstance(q, (int, float)) and not 0 <= q <= 1:
         return NotImplemented
+    q = np.asarray(q, lines.dtype) if isinstance(q, (int, float)) else quantiles_in_range(_floats(q))
     lines = sort(lines)
     place = np.reshape(q, -1) * (n - 1)
     below = np.floor(place)
@@ -714,13 +738,16 @@ def quantile(a, q, axis=None, out=None, overwrite_input=False, method="linear", 
     first = np.clip(below.astype(np.int64), 0, n - 1)
     low, high = np.take(lines, first, axis=-1), np.take(lines, np.minimum(first + 1, n - 1), axis=-1)
     found = np.where(t >= 0.5, high - (high - low) * (1 - t), low + (high - low) * t)
-    found = np.where(np.isnan(lines[..., -1:]), np.nan, found).astype(lines.dtype)
+    found = np.where(np.isnan(lines[..., -1:]), np.nan, found).astype(found.dtype)
     found = np.moveaxis(found, -1, 0) if q.ndim else found[..., 0]
     return found.reshape(list(q.shape) + kept) if keepdims else _number(found)
 
 
-def percentile(a, q, axis=None, out=None, overwrite_input=False, method="linear", keepdims=False, *, weights=None, interpolation=None):
-    return quantile(a, np.asarray(q) / 100.0, axis, out, overwrite_input, method, keepdims, weights=weights, interpolation=interpolation)
+def percentile(a, q, axis=None, out=None, overwrite_input=False, method="linear", keepdims=False, *, weights=None,
+               interpolation=None):
+    hundred = 100.0 if isinstance(q, (int, float)) else np.asarray(100, _floats(a).dtype)
+    q = q / hundred if isinstance(q, (int, float)) else np.true_divide(np.asarray(q), hundred)
+    return quantile(a, q, axis, out, overwrite_input, method, keepdims, weights=weights, interpolation=interpolation)
 
 
 # ---- making
@@ -745,6 +772,7 @@ def vander(x, N=None, increasing=False):
     x = np.asarray(x)
     if x.ndim != 1:
         return NotImplemented
+    x = x.astype(np.promote_types(x.dtype, int))
     count = len(x) if N is None else N
     columns = [np.ones_like(x)]
     for _ in range(count - 1):
@@ -836,29 +864,41 @@ def ediff1d(ary, to_end=None, to_begin=None):
 def cbrt(x, out=None, **more):
     if out is not None or more:
         return NotImplemented
-    return _number(cube_root(_floats(x)))
+    x = np.asarray(x)
+    return _number(cube_root(x)) if x.dtype.kind == "f" else NotImplemented
 
 
 def heaviside(x1, x2, out=None, **more):
     if out is not None or more:
         return NotImplemented
-    x1, x2 = _floats(x1), _floats(x2)
-    return np.where(x1 == 0, x2, np.where(np.isnan(x1), x1, x1 > 0))
+    dtype = np.result_type(x1, x2)
+    if dtype.kind != "f":
+        return NotImplemented
+    x1, x2 = np.asarray(x1, dtype), np.asarray(x2, dtype)
+    return np.where(x1 == 0, x2, np.where(np.isnan(x1), x1, (x1 > 0).astype(dtype)))
 
 
 def logaddexp2(x1, x2, out=None, **more):
     if out is not None or more:
         return NotImplemented
-    return np.logaddexp(x1 * np.log(2.0), x2 * np.log(2.0)) / np.log(2.0)
+    if np.result_type(x1, x2).kind != "f":
+        return NotImplemented
+    return np.logaddexp(x1 * math.log(2.0), x2 * math.log(2.0)) / math.log(2.0)
 
 
 def interp(x, xp, fp, left=None, right=None, period=None):
-    x, xp, fp = _floats(x), _floats(xp), _floats(fp)
+    fp = np.asarray(fp)
+    if fp.dtype.kind == "c":
+        return NotImplemented
+    x, xp, fp = np.asarray(x, np.float64), np.asarray(xp, np.float64), fp.astype(np.float64)
     if period is not None or xp.ndim != 1 or fp.ndim != 1 or len(xp) != len(fp) or len(xp) < 2:
         return NotImplemented
     i = np.clip(places(xp, x, "right") - 1, 0, len(xp) - 2)
     slope = (fp[i + 1] - fp[i]) / (xp[i + 1] - xp[i])
-    found = slope * (x - xp[i]) + fp[i]
+    # Between knots that are not finite as NumPy does it: from the other end, and at a knot its value.
+    found, from_next = slope * (x - xp[i]) + fp[i], slope * (x - xp[i + 1]) + fp[i + 1]
+    found = np.where(np.isnan(found), np.where(np.isnan(from_next) & (fp[i] == fp[i + 1]), fp[i], from_next), found)
+    found = np.where(np.isnan(x), x, np.where(x == xp[i], fp[i], found))
     found = np.where(x < xp[0], fp[0] if left is None else left, found)
     return np.where(x > xp[-1], fp[-1] if right is None else right, np.where(x == xp[-1], fp[-1], found))
 
@@ -877,8 +917,11 @@ def average(a, axis=None, weights=None, returned=False, *, keepdims=False):
             return NotImplemented
         weights = weights.reshape([-1 if i == axis % a.ndim else 1 for i in range(a.ndim)])
         weights = np.broadcast_to(weights, a.shape)
-    total = np.sum(weights, axis=axis, keepdims=keepdims, dtype=np.result_type(a, weights, np.float64))
-    found = np.sum(a * weights, axis=axis, keepdims=keepdims, dtype=total.dtype) / total
+    dtype = np.result_type(a.dtype, weights.dtype)
+    if a.dtype.kind in "biu":
+        dtype = np.result_type(dtype, np.float64)
+    total = np.sum(weights, axis=axis, keepdims=keepdims, dtype=dtype)
+    found = np.sum(a.astype(dtype) * weights.astype(dtype), axis=axis, keepdims=keepdims) / total
     return (found, np.broadcast_to(total, found.shape)) if returned else found
 
 
@@ -919,6 +962,8 @@ def nanstd(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=
 
 
 def _nan_extremum(reduce, last, a, axis, keepdims):
+    if np.asarray(a).dtype.kind in "biu":
+        return reduce(a, axis=axis, keepdims=keepdims)
     values, there = _where_numbers(a, last)
     found = reduce(values, axis=axis, keepdims=keepdims)
     return np.where(np.any(there, axis=axis, keepdims=keepdims), found, np.asarray(np.nan, values.dtype))

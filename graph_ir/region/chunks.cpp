@@ -328,7 +328,8 @@ class Chunks {
         return product;
       }
       // An index that may be negative: in the fast copy it is not.
-      if (made->code == Code::Pointwise && made->op == Op::where && is_sign(made->operands[0]) && can_be(made->operands[0], false)) {
+      if (made->code == Code::Pointwise && made->op == Op::where && is_sign(made->operands[0]) &&
+          can_be(made->operands[0], false)) {
         const auto of = operand(2);
         if (of) taken_[value.index] = made->operands[0];
         return of;

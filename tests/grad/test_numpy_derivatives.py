@@ -1,4 +1,4 @@
-"""NumPy's functions that are calls of a library elsewhere: derived and batched by code of our own, or by a rule of a call."""
+"""NumPy's functions that are calls of a library elsewhere: derived and batched by code of ours, or by a rule of a call."""
 import numpy as np
 import pytest
 
@@ -179,6 +179,58 @@ def test_dtypes_stay():
                      lambda x: np.interp(x, KNOTS, VALUES).astype(np.float32)):
         value, gradient = framejit.value_and_grad(lambda x: np.sum(function(x)))(x)
         assert value.dtype == gradient.dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint8])
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_a_result_has_numpys_dtype(name, dtype):
+    function = EXPRESSIONS[name]
+    x = POINT.astype(np.float32) if dtype == np.float32 else np.abs(POINT * 5).astype(dtype)
+    with np.errstate(all="ignore"):
+        try:
+            expected = np.asarray(function(x))
+        except (TypeError, ValueError, np.linalg.LinAlgError) as refused:
+            pytest.skip(f"NumPy does not take {np.dtype(dtype)} here: {refused}")
+        try:
+            found = framejit.vmap(function)(x[None])
+        except framejit.GraphBreakError as refused:
+            assert dtype != np.float32, refused
+            return
+        assert found.dtype == expected.dtype
+        assert np.allclose(found[0], expected, rtol=2e-3, atol=2e-3, equal_nan=True)
+        if dtype == np.float32 and expected.dtype.kind == "f":
+            assert framejit.vjp(function, x)[0].dtype == expected.dtype
+
+
+ROW = np.array([0.0, 0.5, 1.0, 1.5, 2.5])
+SOME_NAN, SOME_INFINITE = np.where(ROW == 1.0, np.nan, ROW), np.where(ROW == 1.0, np.inf, ROW)
+
+
+@pytest.mark.parametrize("function", [
+    lambda a: np.interp(a, [0.0, 1.0, 2.0], [1.0, np.nan, 3.0]),
+    lambda a: np.interp(a, [0.0, 1.0, 2.0], [1.0, np.inf, np.inf]),
+    lambda a: np.interp(a, [0.0, 1.0, 1.0, 2.0], [1.0, 2.0, 5.0, 3.0]),
+    lambda a: np.convolve(a, np.array([np.inf, 1.0])),
+    lambda a: np.correlate(a, np.array([1.0, -np.inf]), "full"),
+    np.sort, np.median, np.nanmax, np.nanmean, np.diag, lambda a: np.heaviside(a, 0.5),
+    lambda a: np.quantile(a, [0.2, 0.5]), lambda a: np.partition(a, 2), lambda a: np.kron(a, np.array([np.inf, 1.0]))])
+@pytest.mark.parametrize("row", [ROW, SOME_NAN, SOME_INFINITE], ids=["numbers", "nan", "infinite"])
+def test_what_is_not_finite_stays_where_it_is(function, row):
+    with np.errstate(all="ignore"):
+        assert np.allclose(framejit.vmap(function)(row[None])[0], function(row), rtol=1e-12, atol=0, equal_nan=True)
+
+
+def test_a_partition_has_numpys_order():
+    x = np.random.default_rng(0).standard_normal((3, 1000))
+    for kth in (1, 400, (3, 700)):
+        found = framejit.vmap(lambda row: np.partition(row, kth))(x)
+        assert np.array_equal(found, np.partition(x, kth))
+
+
+@pytest.mark.parametrize("q", [1.5, np.array([0.2, -0.1])])
+def test_quantiles_out_of_range_are_an_error(q):
+    with pytest.raises((ValueError, framejit.GraphBreakError), match="range|quantile"):
+        framejit.grad(lambda x: np.sum(np.quantile(x, q)))(POINT)
 
 
 def test_sizes_may_vary():
