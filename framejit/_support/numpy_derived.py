@@ -1,233 +1,19 @@
-"""NumPy's functions where they are derived or batched, in code that is traced in their place.
+"""NumPy's functions where they are derived or batched: compositions of functions that have a derivative and a batch.
 
-Most are compositions of functions that have a derivative (`instead`). The others are made of a few stacked calls: of arrays with any
-number of axes in front, over each index of which they do the same, so that all examples are one call. Those that return floats have a
-rule (`pullbacks`), written with the same functions: derivatives have derivatives. A rule is given the cotangent of one result, and None
-for the others; the results; and the arguments. It returns a cotangent or None for each argument, or a tuple of such.
+They are traced in the place of those that `instead` names. One that is not for the arguments it is given returns
+NotImplemented.
 """
 import math
 
 import numpy as np
 from numpy.linalg import _linalg
 
-# ---- stacked calls: rows of calls.def
-
-
-def inverse(a):
-    return np.linalg.inv(a)
-
-
-def solution(a, b):
-    return np.linalg.solve(a, b)
-
-
-def determinant(a):
-    return np.asarray(np.linalg.det(a))
-
-
-def cofactors(a):
-    u, s, vh = np.linalg.svd(a)
-    others = np.where(np.eye(a.shape[-1], dtype=bool), 1, s[..., None, :]).prod(-1).astype(s.dtype)
-    sign = np.asarray(np.linalg.det(u) * np.linalg.det(vh))[..., None, None]
-    return np.ascontiguousarray(sign * ((u * others[..., None, :]) @ vh))
-
-
-def log_determinant(a):
-    sign, logarithm = np.linalg.slogdet(a)
-    return np.asarray(sign), np.asarray(logarithm)
-
-
-def lower_cholesky(a):
-    return np.ascontiguousarray(np.linalg.cholesky(a))
-
-
-def eigen(a, UPLO):
-    return tuple(np.ascontiguousarray(part) for part in np.linalg.eigh(a, UPLO))
-
-
-def thin_svd(a):
-    return tuple(np.ascontiguousarray(part) for part in np.linalg.svd(a, full_matrices=False))
-
-
-def full_svd(a):
-    u, _, vh = np.linalg.svd(a)
-    return np.ascontiguousarray(u), np.ascontiguousarray(vh)
-
-
-def thin_qr(a):
-    return tuple(np.ascontiguousarray(part) for part in np.linalg.qr(a))
-
-
-def pseudo_inverse(a, cutoff):
-    return np.ascontiguousarray(np.linalg.pinv(a) if cutoff is None else np.linalg.pinv(a, cutoff))
-
-
-def rank(a, cutoff):
-    return np.asarray(np.linalg.matrix_rank(a, rtol=cutoff))
-
-
-def cube_root(x):
-    return np.asarray(np.cbrt(np.ascontiguousarray(x).reshape(x.shape)))
-
-
-def order(a, kind):
-    return np.ascontiguousarray(np.argsort(a, axis=-1, kind=kind))
-
-
-def partition_order(a, kth):
-    return np.ascontiguousarray(np.argpartition(a, kth, axis=-1))
-
-
-def places_in_partition(a, kth):
-    """Where np.partition takes each element from, which is in another order than np.argpartition says."""
-    found = np.empty(a.shape, np.intp)
-    np.put_along_axis(found, np.argsort(np.partition(a, kth, axis=-1), axis=-1, kind="stable"),
-                      np.argsort(a, axis=-1, kind="stable"), axis=-1)
-    return found
-
-
-def quantiles_in_range(q):
-    """The same, or the error of np.quantile."""
-    if not np.all((q >= 0) & (q <= 1)):
-        raise ValueError("Quantiles must be in the range [0, 1]")
-    return q.copy()
-
-
-def places(row, x, side):
-    """np.searchsorted, of as many rows as there are indices in front."""
-    return _of_each_row(np.searchsorted, row, x, side)
-
-
-def bins(row, x, right):
-    return _of_each_row(lambda row, x, right: np.digitize(x, row, right), row, x, right)
-
-
-def _of_each_row(function, row, x, choice):
-    found = np.empty(x.shape, np.intp)
-    for index in np.ndindex(row.shape[:-1]):
-        found[index] = function(row[index], x[index], choice)
-    return found
-
-
-# ---- their derivatives
-
-
-def _turned(a):
-    return np.swapaxes(a, -1, -2)
-
-
-def _as_matrices(x):
-    """Numbers as matrices of one element."""
-    return np.reshape(x, np.shape(x) + (1, 1))
-
-
-def _inverse_back(cotangents, results, a):
-    back = _turned(results[0])
-    return (-(back @ cotangents[0] @ back),)
-
-
-def _solution_back(cotangents, results, a, b):
-    of_b = _turned(inverse(a)) @ cotangents[0]
-    return -(of_b @ _turned(results[0])), of_b
-
-
-def _determinant_back(cotangents, results, a):
-    return (_as_matrices(cotangents[0]) * cofactors(a),)
-
-
-def _cofactors_back(cotangents, results, a):
-    # of det(a) * inv(a).T
-    back, products = _turned(inverse(a)), np.sum(cotangents[0] * results[0], axis=(-2, -1))
-    return (_as_matrices(products) * back - back @ _turned(cotangents[0]) @ results[0],)
-
-
-def _log_determinant_back(cotangents, results, a):
-    if cotangents[1] is None:
-        return (None,)
-    return (_as_matrices(cotangents[1]) * _turned(inverse(a)),)
-
-
-def _symmetric(a):
-    return (a + _turned(a)) * 0.5
-
-
-def _lower_cholesky_back(cotangents, results, a):
-    # Murray, Differentiation of the Cholesky decomposition, 2016
-    lower, back = results[0], inverse(results[0])
-    product = _turned(lower) @ cotangents[0]
-    half = np.tril(product) - 0.5 * np.eye(a.shape[-1], dtype=a.dtype) * product
-    return (_symmetric(_turned(back) @ half @ back),)
-
-
-def _inverse_differences(values):
-    """1 / (values[j] - values[i]) at [i, j], and 0 on the diagonal."""
-    diagonal = np.eye(values.shape[-1], dtype=bool)
-    differences = values[..., None, :] - values[..., :, None]
-    return np.where(diagonal, 0.0, 1.0 / np.where(diagonal, 1.0, differences)).astype(values.dtype)
-
-
-def _eigen_back(cotangents, results, a, UPLO):
-    w, v = results
-    if cotangents[0] is not None:
-        inner = cotangents[0][..., None] * _turned(v)
-        return _symmetric(v @ inner), None
-    inner = _inverse_differences(w) * (_turned(v) @ cotangents[1])
-    return _symmetric(v @ inner @ _turned(v)), None
-
-
-def _thin_svd_back(cotangents, results, a):
-    u, s, vh = results
-    of_u, of_s, of_vh = cotangents
-    if of_s is not None:
-        return ((u * of_s[..., None, :]) @ vh,)
-    small = _inverse_differences(s * s)
-    if of_u is not None:
-        product = _turned(u) @ of_u
-        inner = (small * (product - _turned(product))) * s[..., None, :]
-        back = u @ inner @ vh
-        if a.shape[-2] > a.shape[-1]:
-            scaled = of_u / s[..., None, :]
-            back = back + (scaled - u @ (_turned(u) @ scaled)) @ vh
-        return (back,)
-    product = vh @ _turned(of_vh)
-    inner = s[..., :, None] * (small * (product - _turned(product)))
-    back = u @ inner @ vh
-    if a.shape[-1] > a.shape[-2]:
-        scaled = of_vh / s[..., :, None]
-        back = back + u @ (scaled - (scaled @ _turned(vh)) @ vh)
-    return (back,)
-
-
-def _thin_qr_back(cotangents, results, a):
-    q, r = results
-    of_q, of_r = cotangents
-    product = r @ _turned(of_r) if of_q is None else -(_turned(of_q) @ q)
-    both = q @ (np.tril(product) + _turned(np.tril(product, -1)))
-    return ((both if of_q is None else of_q + both) @ _turned(inverse(r)),)
-
-
-def _pseudo_inverse_back(cotangents, results, a, cutoff):
-    p, g = results[0], cotangents[0]
-    back, g_back = _turned(p), _turned(g)
-    left, right = g_back @ p @ back, back @ p @ g_back
-    return -(back @ g @ back) + (left - a @ (p @ left)) + (right - (right @ p) @ a), None
-
-
-def _cube_root_back(cotangents, results, x):
-    return (cotangents[0] / (3.0 * results[0] * results[0]),)
-
-
-def _quantiles_in_range_back(cotangents, results, q):
-    return cotangents
-
-
-pullbacks = {
-    inverse: _inverse_back, solution: _solution_back, determinant: _determinant_back, cofactors: _cofactors_back,
-    log_determinant: _log_determinant_back, lower_cholesky: _lower_cholesky_back,
-    eigen: _eigen_back, thin_svd: _thin_svd_back, thin_qr: _thin_qr_back,
-    pseudo_inverse: _pseudo_inverse_back, cube_root: _cube_root_back, quantiles_in_range: _quantiles_in_range_back,
-}
-
+from .numpy_stacked import bins as _bins  # arguments are called so too
+from .numpy_stacked import (
+    cube_root, determinant, eigen, full_svd, inverse, log_determinant, lower_cholesky, places, places_in_partition,
+    pseudo_inverse, quantiles_in_range, rank, solution, thin_qr, thin_svd, turned)
+from .numpy_stacked import order as _order
+from .numpy_stacked import partition_order as _partition_order
 
 # ---- linear algebra
 
@@ -292,7 +78,7 @@ def cholesky(a, /, *, upper=False):
     a = _floats(a)
     if not _square(a):
         return NotImplemented
-    return _turned(lower_cholesky(_turned(a))) if upper else lower_cholesky(a)
+    return turned(lower_cholesky(turned(a))) if upper else lower_cholesky(a)
 
 
 def eigh(a, UPLO="L"):
@@ -326,7 +112,8 @@ def svdvals(x, /):
 
 def qr(a, mode="reduced"):
     a = _floats(a)
-    if a.ndim < 2 or a.shape[-2] < a.shape[-1] or mode not in ("reduced", "r") and not (mode == "complete" and _square(a)):
+    is_thin = mode in ("reduced", "r") or mode == "complete" and _square(a)
+    if a.ndim < 2 or a.shape[-2] < a.shape[-1] or not is_thin:
         return NotImplemented
     q, r = thin_qr(a)
     return r if mode == "r" else _linalg.QRResult(q, r)
@@ -348,11 +135,17 @@ def cond(x, p=None):
     return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
 
 
+def _precision(a):
+    return 2.0 ** -52 if a.dtype == np.float64 else 2.0 ** -23
+
+
 def lstsq(a, b, rcond=None):
     a, b = _floats(a), _floats(b)
-    if a.ndim != 2 or b.ndim not in (1, 2) or a.shape[0] != b.shape[0] or not (rcond is None or isinstance(rcond, float)):
+    if a.ndim != 2 or b.ndim not in (1, 2) or a.shape[0] != b.shape[0]:
         return NotImplemented
-    cutoff = (2.0 ** -52 if a.dtype == np.float64 else 2.0 ** -23) * max(a.shape[0], a.shape[1]) if rcond is None else rcond
+    if not (rcond is None or isinstance(rcond, float)):
+        return NotImplemented
+    cutoff = _precision(a) * max(a.shape[0], a.shape[1]) if rcond is None else rcond
     x = pseudo_inverse(a, cutoff) @ b
     if a.shape[0] > a.shape[1]:
         residuals = np.sum((b - a @ x) ** 2, axis=0)
@@ -364,14 +157,14 @@ def lstsq(a, b, rcond=None):
 
 def polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False):
     x, y = _floats(x), _floats(y)
-    if full or cov or not isinstance(deg, int) or deg < 0 or x.ndim != 1 or y.ndim not in (1, 2) or len(x) != len(y) or x.dtype != y.dtype:
+    if full or cov or not isinstance(deg, int) or deg < 0 or x.ndim != 1 or y.ndim not in (1, 2) or len(x) != len(y):
         return NotImplemented
     powers = vander(x, deg + 1)
     if w is not None:
         w = np.asarray(w, x.dtype)
         powers, y = powers * w[:, None], y * w if y.ndim == 1 else y * w[:, None]
     scale = np.sqrt(np.sum(powers * powers, axis=0))
-    cutoff = len(x) * (2.0 ** -52 if x.dtype == np.float64 else 2.0 ** -23) if rcond is None else rcond
+    cutoff = len(x) * _precision(x) if rcond is None else rcond
     found = pseudo_inverse(powers / scale, cutoff) @ y
     return found / scale if y.ndim == 1 else found / scale[:, None]
 
@@ -546,7 +339,8 @@ def _subscripts(text, ranks):
         inputs.append(term)
     if not arrow:
         joined = "".join(inputs)
-        return inputs, wide + "".join([letter for letter in sorted(_LETTERS) if letter not in wide and joined.count(letter) == 1])
+        once = [letter for letter in sorted(_LETTERS) if letter not in wide and joined.count(letter) == 1]
+        return inputs, wide + "".join(once)
     return (inputs, result.replace("...", wide)) if "..." in result or not wide else None
 
 
@@ -564,7 +358,9 @@ def _one_of_each(x, labels):
 def _summed(x, labels, wanted):
     """Without the labels that nobody wants."""
     axes = tuple([i for i, label in enumerate(labels) if label not in wanted])
-    return (np.sum(x, axis=axes, dtype=x.dtype), "".join([label for label in labels if label in wanted])) if axes else (x, labels)
+    if not axes:
+        return x, labels
+    return np.sum(x, axis=axes, dtype=x.dtype), "".join([label for label in labels if label in wanted])
 
 
 def _ordered(x, labels, wanted):
@@ -591,8 +387,8 @@ def _pair(x, x_labels, y, y_labels, wanted):
     only_x = "".join([label for label in x_labels if label not in y_labels])
     only_y = "".join([label for label in y_labels if label not in x_labels])
     shape = _sizes(x, x_labels, both) + _sizes(x, x_labels, only_x) + _sizes(y, y_labels, only_y)
-    batch, rows, columns = _volume(_sizes(x, x_labels, both)), _volume(_sizes(x, x_labels, only_x)), _volume(_sizes(y, y_labels, only_y))
-    inner = _volume(_sizes(x, x_labels, gone))
+    batch, rows = _volume(_sizes(x, x_labels, both)), _volume(_sizes(x, x_labels, only_x))
+    columns, inner = _volume(_sizes(y, y_labels, only_y)), _volume(_sizes(x, x_labels, gone))
     x = _ordered(x, x_labels, both + only_x + gone).reshape(batch, rows, inner)
     y = _ordered(y, y_labels, both + gone + only_y).reshape(batch, inner, columns)
     return (x @ y if gone else x * y).reshape(shape), both + only_x + only_y
@@ -647,9 +443,6 @@ def sort(a, axis=-1, kind=None, order=None, *, stable=None):
     return np.moveaxis(np.take_along_axis(lines, _order(lines, "stable"), -1), -1, axis)
 
 
-_order, _partition_order = order, partition_order  # an argument is called `order` too
-
-
 def argsort(a, axis=-1, kind=None, order=None, *, stable=None):
     if order is not None:
         return NotImplemented
@@ -689,9 +482,6 @@ def searchsorted(a, v, side="left", sorter=None):
         return NotImplemented
     dtype = np.result_type(a, v)
     return _number(places(a.astype(dtype), v.astype(dtype), side))
-
-
-_bins = bins
 
 
 def digitize(x, bins, right=False):
@@ -910,7 +700,9 @@ def average(a, axis=None, weights=None, returned=False, *, keepdims=False):
     a = np.asarray(a)
     if weights is None:
         found = np.mean(a, axis=axis, keepdims=keepdims)
-        return (found, np.broadcast_to(np.asarray(a.size / found.size, found.dtype), found.shape)) if returned else found
+        if not returned:
+            return found
+        return found, np.broadcast_to(np.asarray(a.size / found.size, found.dtype), found.shape)
     weights = np.asarray(weights)
     if weights.shape != a.shape:
         if weights.ndim != 1 or not isinstance(axis, int) or weights.shape[0] != a.shape[axis]:
@@ -941,7 +733,8 @@ def nanmean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=None):
         return NotImplemented
     keepdims = keepdims is True
     values, there = _where_numbers(a, 0.0)
-    return np.sum(values, axis=axis, keepdims=keepdims) / np.sum(there.astype(values.dtype), axis=axis, keepdims=keepdims)
+    count = np.sum(there.astype(values.dtype), axis=axis, keepdims=keepdims)
+    return np.sum(values, axis=axis, keepdims=keepdims) / count
 
 
 def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None, mean=None, correction=None):
@@ -982,17 +775,18 @@ def nanmin(a, axis=None, out=None, keepdims=False, initial=None, where=None):
 
 
 instead = {
-    np.linalg.inv: inv, np.linalg.solve: solve, np.linalg.det: det, np.linalg.slogdet: slogdet, np.linalg.cholesky: cholesky,
-    np.linalg.eigh: eigh, np.linalg.eigvalsh: eigvalsh, np.linalg.svd: svd, np.linalg.svdvals: svdvals, np.linalg.qr: qr,
-    np.linalg.pinv: pinv, np.linalg.lstsq: lstsq, np.polyfit: polyfit, np.linalg.norm: norm, np.linalg.cond: cond,
-    np.trace: trace, np.ndarray.trace: trace, np.linalg.trace: _trace_of_matrix, np.vdot: vdot, np.vecdot: vecdot, np.kron: kron,
-    np.cross: cross, np.linalg.cross: _cross_of_rows, np.convolve: convolve, np.correlate: correlate, np.einsum: einsum,
-    np.sort: sort, np.argsort: argsort, np.partition: partition, np.argpartition: argpartition, np.searchsorted: searchsorted,
-    np.digitize: digitize,
-    np.ndarray.sort: _sort_in_place, np.ndarray.partition: _partition_in_place, np.ndarray.argsort: argsort,
-    np.ndarray.argpartition: argpartition, np.ndarray.searchsorted: searchsorted,
-    np.median: median, np.quantile: quantile, np.percentile: percentile,
-    np.diag: diag, np.diagflat: diagflat, np.vander: vander, np.meshgrid: meshgrid, np.block: block, np.select: select,
-    np.ediff1d: ediff1d, np.cbrt: cbrt, np.heaviside: heaviside, np.logaddexp2: logaddexp2, np.interp: interp, np.average: average,
-    np.nanmean: nanmean, np.nanvar: nanvar, np.nanstd: nanstd, np.nanmax: nanmax, np.nanmin: nanmin,
+    np.linalg.inv: inv, np.linalg.solve: solve, np.linalg.det: det, np.linalg.slogdet: slogdet,
+    np.linalg.cholesky: cholesky, np.linalg.eigh: eigh, np.linalg.eigvalsh: eigvalsh, np.linalg.svd: svd,
+    np.linalg.svdvals: svdvals, np.linalg.qr: qr, np.linalg.pinv: pinv, np.linalg.lstsq: lstsq, np.polyfit: polyfit,
+    np.linalg.norm: norm, np.linalg.cond: cond, np.trace: trace, np.ndarray.trace: trace,
+    np.linalg.trace: _trace_of_matrix, np.vdot: vdot, np.vecdot: vecdot, np.kron: kron, np.cross: cross,
+    np.linalg.cross: _cross_of_rows, np.convolve: convolve, np.correlate: correlate, np.einsum: einsum,
+    np.sort: sort, np.argsort: argsort, np.partition: partition, np.argpartition: argpartition,
+    np.searchsorted: searchsorted, np.digitize: digitize, np.ndarray.sort: _sort_in_place,
+    np.ndarray.partition: _partition_in_place, np.ndarray.argsort: argsort, np.ndarray.argpartition: argpartition,
+    np.ndarray.searchsorted: searchsorted, np.median: median, np.quantile: quantile, np.percentile: percentile,
+    np.diag: diag, np.diagflat: diagflat, np.vander: vander, np.meshgrid: meshgrid, np.block: block,
+    np.select: select, np.ediff1d: ediff1d, np.cbrt: cbrt, np.heaviside: heaviside, np.logaddexp2: logaddexp2,
+    np.interp: interp, np.average: average, np.nanmean: nanmean, np.nanvar: nanvar, np.nanstd: nanstd,
+    np.nanmax: nanmax, np.nanmin: nanmin,
 }

@@ -34,21 +34,27 @@ Ref<> walk(PyObject* object, std::string_view path) {
   return found;
 }
 
-std::atomic<PyObject*> derived_names = nullptr;  // the globals of the module below, once it is imported
+/// The modules whose code is traced. Null: it can't be imported. Never destroyed.
+struct TracedModules {
+  PyObject *stacked, *derived;
+};
+std::atomic<PyObject*> stacked_globals = nullptr, derived_globals = nullptr;  // once they are imported
 
-/// framejit._support.numpy_derived; null: it can't be imported. Never destroyed.
-PyObject* derived_module() {
-  return once([] {
-    PyObject* made = PyImport_ImportModule("framejit._support.numpy_derived");
-    PyErr_Clear();
-    if (made) derived_names = PyModule_GetDict(made);
-    return made;
+const TracedModules& traced_modules() {
+  return *once([] {
+    const auto import = [](const char* name, std::atomic<PyObject*>& globals) {
+      PyObject* made = PyImport_ImportModule(name);
+      PyErr_Clear();
+      if (made) globals = PyModule_GetDict(made);
+      return made;
+    };
+    return new TracedModules{import("framejit._support.numpy_stacked", stacked_globals),
+                             import("framejit._support.numpy_derived", derived_globals)};
   });
 }
 
-/// A dict of the module.
-PyObject* derived_table(const char* name) {
-  PyObject* module = derived_module();
+/// A dict of the module's.
+PyObject* table_of(PyObject* module, const char* name) {
   PyObject* table = module ? PyObject_GetAttrString(module, name) : nullptr;  // the module keeps it alive
   PyErr_Clear();
   Py_XDECREF(table);
@@ -71,7 +77,7 @@ Table& table() {
     PyErr_Clear();
     for (const Row& row : kRows) {
       const bool is_ours = row.path.starts_with("framejit.");
-      PyObject* ours = row.kind == Stacked ? derived_module() : helpers.get();
+      PyObject* ours = row.kind == Stacked ? traced_modules().stacked : helpers.get();
       if (is_ours && !ours) continue;
       Ref<> found = walk(is_ours ? ours : numpy_module(), row.path.substr(row.path.find('.') + 1));
       Ref<> function = found && helpers
@@ -79,8 +85,9 @@ Table& table() {
                            : Ref<>();
       PyErr_Clear();
       if (!function) continue;
-      PyObject* pullback = row.kind == Stacked ? found_in(derived_table("pullbacks"), found.get()) : nullptr;
-      made->emplace(found.release(), NumpyCall{function, row.kind == Writes, row.kind == Stacked, pullback});
+      PyObject* pullbacks = row.kind == Stacked ? table_of(traced_modules().stacked, "pullbacks") : nullptr;
+      NumpyCall call{function, row.kind == Writes, row.kind == Stacked, found_in(pullbacks, found.get())};
+      made->emplace(found.release(), std::move(call));
     }
     return made;
   });
@@ -150,11 +157,12 @@ PyObject* traced_when_transformed(PyObject* callable) {
   const char* type = Py_TYPE(callable)->tp_name;
   const bool hashable = !std::strcmp(type, "numpy._ArrayFunctionDispatcher") || is_ufunc(callable) ||
                         Py_TYPE(callable) == &PyMethodDescr_Type || PyCFunction_Check(callable);
-  return hashable ? found_in(derived_table("instead"), callable) : nullptr;
+  return hashable ? found_in(table_of(traced_modules().derived, "instead"), callable) : nullptr;
 }
 
 bool is_traced_when_transformed(PyObject* globals) {
-  return globals && globals == derived_names.load(std::memory_order_relaxed);
+  return globals && (globals == stacked_globals.load(std::memory_order_relaxed) ||
+                     globals == derived_globals.load(std::memory_order_relaxed));
 }
 
 PyObject* ndarray_method(const char* name) {
