@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "graph_ir/parse.h"
+#include "graph_ir/region/chunks.h"
 #include "graph_ir/region/region.h"
 
 namespace fj::region {
@@ -43,6 +44,50 @@ TEST(Region, TextRoundTrips) {
   EXPECT_EQ(print(region), kSmooth);
   EXPECT_EQ(verify(region), std::vector<std::string>{});
   EXPECT_EQ(region.exits, 3);
+}
+
+/// The loop twice; in the copy nothing leaves, and what is the same in all passes is no parameter.
+TEST(Region, ALoopInChunksHasACopyWithoutChecks) {
+  const Region region = parse_region(R"(region @f(%0: i64, %1: i64 natural) memory x: i64 {
+^0:
+  %2 = constant 0 : i64
+  jump ^1(%2, %2, %0)
+^1(%3: i64, %4: i64, %5: i64):
+  %6 = lt %3, %5 : bool
+  branch %6, ^2, ^3
+^2:
+  %7 = cast %3 : u64
+  %8 = cast %1 : u64
+  %9 = ge %7, %8 : bool
+  leave_if %9 else 0(%3, %4)
+  %10 = load x[%3] : i64
+  %11 = constant 1 : i64
+  %12 = checked_add %4, %11 : i64 else 1(%3, %4)
+  %13 = checked_add %3, %11 : i64 else 2(%3, %12)
+  leave_if_asked else 3(%3, %12)
+  jump ^1(%13, %12, %5)
+^3:
+  exit 4(%4)
+}
+)");
+  ASSERT_EQ(verify(region), std::vector<std::string>{});
+  const Region chunks = in_chunks(region);
+  ASSERT_EQ(verify(chunks), std::vector<std::string>{}) << print(chunks);
+  EXPECT_EQ(chunks.exits, region.exits);
+  int loads = 0, leaving = 0;
+  for (const Block& block : chunks.blocks)
+    for (const Instruction& instruction : block.body) {
+      loads += instruction.code == Code::Load;
+      leaving += instruction.leave.exit >= 0;
+    }
+  EXPECT_EQ(loads, 2) << print(chunks);
+  EXPECT_EQ(leaving, 4) << print(chunks);
+  std::vector<DenseArray> memories{DenseArray(DType::I64, {100})};
+  EXPECT_EQ(evaluate(chunks, {std::int64_t(100), std::int64_t(100)}, memories).exit, 4);
+  // In pass 50 the index is out of range.
+  const Left left = evaluate(chunks, {std::int64_t(100), std::int64_t(50)}, memories);
+  EXPECT_EQ(left.exit, 0);
+  EXPECT_EQ(std::get<std::int64_t>(left.values[0]), 50);
 }
 
 TEST(Region, NaturalInputsAreIntegers) {
