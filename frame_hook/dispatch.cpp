@@ -203,7 +203,7 @@ PyObject* hand_over_reaching(FunctionState& state, PyThreadState* thread, FjFram
 
 /// A region for what the frame holds at the header. Null: `why` says why there is none.
 std::shared_ptr<CompiledLoop> make_region(const FjCode& code, const Loop& loop, const FrameValues& values,
-                                          std::string& why) {
+                                          const std::string& tier, std::string& why) {
   std::optional<LoopRegion> built = build_region(code, loop, values, why);
   if (!built) return nullptr;
   if (built->elements > kMostElements) {
@@ -219,13 +219,13 @@ std::shared_ptr<CompiledLoop> make_region(const FjCode& code, const Loop& loop, 
   std::string failure;
   try {
     const NoFork section;
-    compiled = compile_region(built->region, target_for(""), Tier::Optimised);
+    compiled = compile_region(built->region, target_for(""), tier == "optimised" ? Tier::Optimised : Tier::Quick);
   } catch (const std::exception& error) {
     failure = error.what();
   }
   fj_take_gil(self);
   if (!compiled) throw InternalError(failure);
-  return std::make_shared<CompiledLoop>(std::move(*built), std::move(compiled));
+  return std::make_shared<CompiledLoop>(std::move(*built), std::move(compiled), tier == "auto");
 }
 
 void note_region(FunctionState& state, int line, const LoopRegion& loop) {
@@ -267,7 +267,7 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       }
       std::string why = "it is not what it was made for";
       try {
-        running = make_region(code, loop, values, why);
+        running = make_region(code, loop, values, cache.options().tier, why);
       } catch (const std::exception& error) {
         give_up(error.what());
         if (!report_internal(state, cache.options(), error.what())) return false;

@@ -1,9 +1,12 @@
 #include "frame_hook/loop_regions.h"
 
+#include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 
 #include "arrays/arrays.h"
+#include "runtime/background.h"
 #include "runtime/base/status.h"
 
 namespace fj {
@@ -274,8 +277,8 @@ int traverse_holding(const Holding& holding, visitproc visit, void* arg) {
 
 }  // namespace
 
-CompiledLoop::CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code)
-    : loop_(std::move(loop)), code_(std::move(code)) {
+CompiledLoop::CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code, bool improves)
+    : loop_(std::move(loop)), code_(std::move(code)), improves_(improves) {
   for (const region::Block& block : loop_.region.blocks) {
     most_left_ = std::max(most_left_, block.end.leave.values.size());
     for (const region::Instruction& made : block.body) most_left_ = std::max(most_left_, made.leave.values.size());
@@ -296,6 +299,30 @@ bool CompiledLoop::possible() {
   return (numpy_trapped_conditions() & (kFloatUnderflow | (kFloatUnderflow << 16))) == 0;
 }
 
+bool CompiledLoop::takes_improved() {
+  if (improves_ && entries_ > 0 && passes_ >= kManyPasses) {
+    improves_ = false;
+    improved_ = std::make_shared<Improved>();
+    run_in_background([improved = improved_, region = loop_.region] {
+      try {
+        improved->code = compile_region(region, target_for(""), Tier::Optimised);
+        improved->made.store(true, std::memory_order_release);
+      } catch (const std::exception& error) {
+        // The quick code is right; this is a bug of ours all the same.
+        std::fprintf(stderr, "framejit: the optimised code of a loop could not be made: %s\n", error.what());
+      }
+    });
+  }
+  if (!improved_ || !improved_->made.load(std::memory_order_acquire)) return false;
+  return turns_ < kTurns ? turns_ % 2 == 1 : least_[1] < least_[0];
+}
+
+void CompiledLoop::note_turn(bool improved, double nanoseconds, std::int64_t passes) {
+  if (turns_ >= kTurns || passes == 0 || !improved_ || !improved_->made.load(std::memory_order_acquire)) return;
+  least_[improved] = std::min(least_[improved], nanoseconds / double(passes));
+  ++turns_;
+}
+
 CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues& values, FrameUpdate& update,
                                         int& instruction) {
   Entrance entrance{loop_, values, {values.slots.begin(), values.slots.end()}, {}, {}, {}};
@@ -311,12 +338,17 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   RegionHeap heap;
   std::vector<Cell> left(most_left_);
   const volatile std::uint8_t* const asked = fj_pending_word(thread);
+  const bool improved = takes_improved();
+  const CompiledRegion& code = improved ? *improved_->code : *code_;
   PyThreadState* const self = fj_release_gil();
-  const int number = code_->run(inputs.data(), memories.data(), left.data(), asked, heap);
+  const auto begun = std::chrono::steady_clock::now();
+  const int number = code.run(inputs.data(), memories.data(), left.data(), asked, heap);
+  const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begun;
   fj_take_gil(self);
 
   ++entries_;
   passes_ += std::int64_t(left[0]);
+  note_turn(improved, took.count(), std::int64_t(left[0]));
   const RegionExit& exit = loop_.exits[std::size_t(number)];
   update.clear();
   for (const Holding& holding : exit.places) {

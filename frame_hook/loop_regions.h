@@ -2,6 +2,7 @@
 /// would have it there.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -15,7 +16,8 @@ namespace fj {
 
 class CompiledLoop {
  public:
-  CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code);
+  /// `improves`: the code is quick; once it has run many passes, optimised code is made beside the program.
+  CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code, bool improves);
 
   /// Numbers too small are the one condition of NumPy's that the code does not look for: nobody may ask for it.
   static bool possible();
@@ -33,9 +35,24 @@ class CompiledLoop {
 
  private:
   static constexpr std::int64_t kJudged = 16, kWorth = 4;  // passes that pay for one entry
+  static constexpr std::int64_t kManyPasses = 4096;
+
+  /// Whether to run the optimised code now. There is a choice while the two are compared: they take turns, because
+  /// chunks cost more than they save where inner loops have few passes.
+  bool takes_improved();
+  void note_turn(bool improved, double nanoseconds, std::int64_t passes);
+  struct Improved {
+    std::unique_ptr<CompiledRegion> code;
+    std::atomic<bool> made = false;
+  };
+  static constexpr int kTurns = 16;
 
   LoopRegion loop_;
   std::unique_ptr<CompiledRegion> code_;
+  bool improves_;
+  std::shared_ptr<Improved> improved_;  // of the background too
+  int turns_ = 0;
+  double least_[2] = {1e300, 1e300};    // nanoseconds of a pass: of the quick code, and of the optimised
   std::size_t most_left_ = 1;  // values of an exit
   std::int64_t entries_ = 0, passes_ = 0;
 };

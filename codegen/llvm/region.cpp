@@ -292,25 +292,25 @@ struct Emitted {
   std::unique_ptr<llvm::Module> module;
 };
 
-void emit(const Region& region, const Target& target, Emitted& emitted) {
+void emit(const Region& region, const Target& target, Tier tier, Emitted& emitted) {
   emitted.module = make_module(emitted.context, target);
-  RegionEmitter(region::in_chunks(region), target.machine, *emitted.module).run();
+  RegionEmitter(tier == Tier::Quick ? region : region::in_chunks(region), target.machine, *emitted.module).run();
 }
 
 }  // namespace
 
 std::unique_ptr<CompiledRegion> compile_region(const Region& region, const Target& target, Tier tier) {
   Emitted emitted;
-  emit(region, target, emitted);
+  emit(region, target, tier, emitted);
   auto compiled = std::make_unique<CompiledRegion>();
-  compiled->code_ = link(generate(*emitted.module, target, tier, Passes::Loops), kKernelSymbol);
+  compiled->code_ = link(generate(*emitted.module, target, Tier::Optimised, Passes::Loops), kKernelSymbol);
   compiled->function_ = reinterpret_cast<CompiledRegion::Function>(compiled->code_->address());
   return compiled;
 }
 
 std::string region_listing(const Region& region, const Target& target) {
   Emitted emitted;
-  emit(region, target, emitted);
+  emit(region, target, Tier::Optimised, emitted);
   return listing(*emitted.module, target, Passes::Loops);
 }
 

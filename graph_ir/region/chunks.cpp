@@ -3,6 +3,7 @@
 // has it in all.
 #include "graph_ir/region/chunks.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -11,6 +12,7 @@
 
 #include "graph_ir/ops.h"
 #include "graph_ir/region/flow.h"
+#include "graph_ir/region/loop_form.h"
 
 namespace fj::region {
 namespace {
@@ -19,7 +21,6 @@ constexpr std::int64_t kChunk = 1024;      // passes between two looks at signal
 constexpr std::int64_t kFewPasses = 8;     // are not worth the dispatch
 constexpr std::int64_t kSlowPasses = 16;   // before the dispatch is tried again: then four times as many
 constexpr std::int64_t kMostSlowPasses = 1 << 20;  // the most of them
-constexpr std::int64_t kMostStep = 1 << 20;  // of what grows by a constant in each pass
 constexpr std::size_t kMostInstructions = 1000;  // of a loop that is copied
 // Numbers that sums and products are made of are checked to be between -2^31 and 2^31; the results have as many bits as
 // follows from that, and at most 62.
@@ -27,76 +28,8 @@ constexpr int kLeafBits = 31, kMostBits = 62;
 // A number that grows by less than 2^33 in a pass is checked to be between -2^61 and 2^61.
 constexpr int kCounterBits = 61, kGrowthBits = 33;
 
-/// What an instruction on integers computes where the type holds its result; nothing: it is none of add, sub and mul.
-std::optional<Op> arithmetic(const Instruction& made) {
-  switch (made.code) {
-    case Code::CheckedAdd: case Code::AddNoWrap: return Op::add;
-    case Code::CheckedSub: return Op::sub;
-    case Code::CheckedMul: return Op::mul;
-    case Code::Pointwise:
-      if (made.op == Op::add || made.op == Op::sub || made.op == Op::mul) return made.op;
-      return std::nullopt;
-    default: return std::nullopt;
-  }
-}
-
 bool is_checked(const Instruction& made) {
   return made.code == Code::CheckedAdd || made.code == Code::CheckedSub || made.code == Code::CheckedMul;
-}
-
-/// Parameters that are the same value on all ways are that value.
-void remove_constant_parameters(Region& region) {
-  std::vector<ValueId> is(region.types.size());
-  for (std::uint32_t i = 0; i < is.size(); ++i) is[i] = ValueId{i};
-  const auto resolved = [&](ValueId value) {
-    while (is[value.index] != value) value = is[value.index];
-    return value;
-  };
-  const auto each_target = [&](const auto& visit) {
-    for (Block& block : region.blocks)
-      for (Target* target : {&block.end.yes, &block.end.no})
-        if (target->block >= 0) visit(*target);
-  };
-  for (bool changed = true; changed;) {
-    changed = false;
-    std::vector<std::vector<std::optional<ValueId>>> given(region.blocks.size());
-    std::vector<std::vector<char>> differs(region.blocks.size());
-    for (std::size_t i = 0; i < region.blocks.size(); ++i) {
-      given[i].resize(region.blocks[i].parameters.size());
-      differs[i].resize(region.blocks[i].parameters.size());
-    }
-    each_target([&](const Target& target) {
-      const auto at = std::size_t(target.block);
-      for (std::size_t i = 0; i < target.arguments.size(); ++i) {
-        const ValueId argument = resolved(target.arguments[i]);
-        if (argument == resolved(region.blocks[at].parameters[i])) continue;
-        if (given[at][i] && *given[at][i] != argument) differs[at][i] = true;
-        given[at][i] = argument;
-      }
-    });
-    for (std::size_t at = 0; at < region.blocks.size(); ++at)
-      for (std::size_t i = 0; i < given[at].size(); ++i) {
-        const ValueId parameter = region.blocks[at].parameters[i];
-        if (is[parameter.index] != parameter || differs[at][i] || !given[at][i]) continue;
-        if (const ValueId same = resolved(*given[at][i]); same != parameter) {
-          is[parameter.index] = same;
-          changed = true;
-        }
-      }
-  }
-  each_target([&](Target& target) {
-    const std::vector<ValueId>& parameters = region.blocks[std::size_t(target.block)].parameters;
-    std::vector<ValueId> kept;
-    for (std::size_t i = 0; i < parameters.size(); ++i)
-      if (is[parameters[i].index] == parameters[i]) kept.push_back(target.arguments[i]);
-    target.arguments = std::move(kept);
-  });
-  for (Block& block : region.blocks) {
-    std::erase_if(block.parameters, [&](ValueId parameter) { return is[parameter.index] != parameter; });
-    const auto renew = [&](ValueId& value) { value = resolved(value); };
-    for (Instruction& instruction : block.body) change_uses(instruction, renew);
-    change_uses(block.end, renew);
-  }
 }
 
 /// One loop of a region, which is changed.
@@ -104,7 +37,7 @@ class Chunks {
  public:
   Chunks(Region& region, const NaturalLoop& loop)
       : region_(region), flow_(region), loop_(loop), header_(loop.header), inside_(region.blocks.size()),
-        defined_in_(region.types.size(), -1), made_by_(region.types.size()) {
+        defined_in_(region.types.size(), -1) {
     for (int block : loop.blocks) inside_[std::size_t(block)] = 1;
     for (int block : flow_.order()) {
       for (ValueId parameter : region.blocks[std::size_t(block)].parameters) defined_in_[parameter.index] = block;
@@ -116,11 +49,10 @@ class Chunks {
   void run() {
     if (!is_worth() || !has_one_way() || !pass_on_exits()) return;
     // Instructions of the region as it was stay where they are: a body moves with its block.
-    for (const Block& block : region_.blocks)
-      for (const Instruction& instruction : block.body)
-        if (instruction.result.valid()) made_by_[instruction.result.index] = &instruction;
+    maker_.emplace(region_);
     find_inductions();
     look_at_checks();
+    if (ends_.empty()) return;  // how many passes there are is not known before: nor what their numbers will be
     find_counters();
     make();
   }
@@ -129,18 +61,20 @@ class Chunks {
   Block& block(int at) { return region_.blocks[std::size_t(at)]; }
   bool is_inside(int at) const { return at >= 0 && at < int(inside_.size()) && inside_[std::size_t(at)]; }
   bool is_defined_inside(ValueId value) const { return is_inside(defined_in_[value.index]); }
-  const Instruction* maker(ValueId value) const { return made_by_[value.index]; }
+  const Instruction* maker(ValueId value) const { return (*maker_)(value); }
+  std::optional<std::int64_t> constant(ValueId value) const { return maker_->constant(value); }
 
   bool is_worth() {
     std::size_t size = 0;
-    bool asks = false;
+    bool asks = false, works = false;
     for (int at : loop_.blocks)
       for (const Instruction& instruction : block(at).body) {
         if (instruction.code == Code::Run) return false;
         asks = asks || instruction.code == Code::LeaveIfAsked;
+        works = works || instruction.code == Code::Load || instruction.code == Code::Store;
         ++size;
       }
-    return asks && size <= kMostInstructions;
+    return asks && works && size <= kMostInstructions;
   }
 
   /// Blocks lead on to later ones, or back to the header.
@@ -208,18 +142,10 @@ class Chunks {
   ValueId new_value(DType dtype) {
     const ValueId made = region_.new_value(dtype);
     defined_in_.resize(region_.types.size(), -1);
-    made_by_.resize(region_.types.size());
     return made;
   }
 
   // ---- what is known of the values of the loop
-
-  std::optional<std::int64_t> constant(ValueId value) const {
-    const Instruction* made = maker(value);
-    if (!made || made->code != Code::Constant) return std::nullopt;
-    const auto* number = std::get_if<std::int64_t>(&made->constant);
-    return number ? std::optional(*number) : std::nullopt;
-  }
 
   template <class Visit>
   void each_jump_back(const Visit& visit) {
@@ -228,35 +154,20 @@ class Chunks {
         if (target->block == header_) visit(*target);
   }
 
-  /// What is added to a parameter of the header; nothing: not a constant.
-  std::optional<std::int64_t> change(ValueId value, ValueId parameter) const {
-    std::int64_t sum = 0;
-    while (value != parameter) {
-      const Instruction* made = maker(value);
-      if (!made || !is_inside(defined_in_[value.index]) || region_.type(value) != DType::I64) return std::nullopt;
-      const auto does = arithmetic(*made);
-      if (does != Op::add && does != Op::sub) return std::nullopt;
-      auto by = constant(made->operands[1]);
-      value = made->operands[0];
-      if (!by && does == Op::add) by = constant(made->operands[0]), value = made->operands[1];
-      if (!by || *by > kMostStep || *by < -kMostStep) return std::nullopt;
-      sum += does == Op::sub ? -*by : *by;
-    }
-    return sum;
-  }
-
+  /// Parameters of the header that grow by a constant in each pass, or stay what they are.
   void find_inductions() {
     const std::vector<ValueId>& parameters = block(header_).parameters;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if (region_.type(parameters[i]) != DType::I64) continue;
       std::optional<std::int64_t> step;
       bool same = true;
       each_jump_back([&](const Target& target) {
-        const auto by = change(target.arguments[i], parameters[i]);
+        const auto by = maker_->change(target.arguments[i], parameters[i]);
         same = same && by && (!step || *step == *by);
         step = by;
       });
-      if (same && step && *step != 0) steps_[parameters[i].index] = *step;
+      if (!same || !step) continue;
+      if (*step == 0) invariant_[parameters[i].index] = true;
+      else if (region_.type(parameters[i]) == DType::I64) steps_[parameters[i].index] = *step;
     }
   }
 
@@ -463,7 +374,7 @@ class Chunks {
   void find_counters() {
     const std::vector<ValueId>& parameters = block(header_).parameters;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if (region_.type(parameters[i]) != DType::I64 || steps_.contains(parameters[i].index)) continue;
+      if (region_.type(parameters[i]) != DType::I64 || affine(parameters[i])) continue;
       std::map<std::uint32_t, std::optional<int>> seen;
       std::vector<ValueId> sums;
       bool known = true;
@@ -534,6 +445,8 @@ class Chunks {
       made = op(Op::add, {in_pass(value, false), op(Op::mul, {last_, integer(step->second)}, DType::I64)}, DType::I64);
     } else if (const auto taken = taken_.find(value.index); taken != taken_.end()) {
       made = in_pass(maker(value)->operands[2], last);
+    } else if (!maker(value)) {
+      made = in_pass(value, false);  // a parameter that stays what it is
     } else {
       const Instruction& of = *maker(value);
       Instruction copy = of;
@@ -619,11 +532,8 @@ class Chunks {
     for (std::size_t i = 0; i < given.size(); ++i) in_pass_[{parameters_[i].index, false}] = given[i];
     at_ = dispatch_;
     ValueId n = most;
-    for (const auto* conditions : {&ends_, &needed_}) {
-      if (n != most) break;
-      for (const auto& [condition, wanted] : *conditions)
-        if (const auto passes = passes_while(condition, wanted)) n = op(Op::minimum, {n, *passes}, DType::I64);
-    }
+    for (const auto& [condition, wanted] : ends_)
+      if (const auto passes = passes_while(condition, wanted)) n = op(Op::minimum, {n, *passes}, DType::I64);
     const ValueId larger =
         op(Op::minimum, {op(Op::mul, {slow, integer(4)}, DType::I64), integer(kMostSlowPasses)}, DType::I64);
     branch(less(n, integer(kFewPasses)), to(header_, given, {slow, larger}), {check_, {}});
@@ -769,7 +679,7 @@ class Chunks {
   const int header_;
   std::vector<char> inside_;
   std::vector<int> defined_in_;
-  std::vector<const Instruction*> made_by_;
+  std::optional<Makers> maker_;
   std::map<std::uint32_t, std::int64_t> steps_;  // of parameters of the header that grow by a constant in each pass
   std::map<std::uint32_t, bool> invariant_;
   std::map<std::uint32_t, std::optional<Affine>> affine_;
@@ -788,7 +698,7 @@ class Chunks {
 }  // namespace
 
 Region in_chunks(Region region) {
-  remove_constant_parameters(region);
+  give_loops_form(region);
   for (const NaturalLoop& loop : innermost_loops(Flow(region))) Chunks(region, loop).run();
   return region;
 }

@@ -669,7 +669,7 @@ def program(seed, lib):
     helper = generator.choice(HELPERS) if generator.random() < 0.3 else None
     writer.helper, writer.generator = helper, generator.random() < 0.1
     body = writer.body()
-    parts = ["import math", "import numpy as np", f"OPTIONS = {{'retire': {generator.random() < 0.8}}}", "COUNT = [0]", ""]
+    parts = ["import math", "import numpy as np", f"OPTIONS = {{'retire': {generator.random() < 0.8}, 'tier': '{'optimised' if seed % 2 else 'auto'}'}}", "COUNT = [0]", ""]
     if helper:
         parts += ["def h(x, y):", helper, ""]
     if writer.generator:

@@ -5,6 +5,8 @@
 
 #include "graph_ir/parse.h"
 #include "graph_ir/region/chunks.h"
+#include "graph_ir/region/flow.h"
+#include "graph_ir/region/loop_form.h"
 #include "graph_ir/region/region.h"
 
 namespace fj::region {
@@ -88,6 +90,60 @@ TEST(Region, ALoopInChunksHasACopyWithoutChecks) {
   const Left left = evaluate(chunks, {std::int64_t(100), std::int64_t(50)}, memories);
   EXPECT_EQ(left.exit, 0);
   EXPECT_EQ(std::get<std::int64_t>(left.values[0]), 50);
+}
+
+/// A first pass (^1) that goes on in the jump back of the others (^3), and an outer loop that begins at the inner one's
+/// header: no block dominates the inner loop, and then one is the header of two.
+TEST(Region, LoopsGetAHeaderOfTheirOwn) {
+  const Region region = parse_region(R"(region @f(%0: i64) memory x: f64 {
+^0:
+  %1 = constant 0 : i64
+  %2 = lt %1, %0 : bool
+  branch %2, ^1, ^2(%1, %1)
+^1:
+  jump ^3(%1, %1)
+^2(%3: i64, %4: i64):
+  %5 = lt %3, %0 : bool
+  branch %5, ^4, ^5
+^3(%6: i64, %7: i64):
+  %8 = constant 1 : i64
+  %9 = add %6, %8 : i64
+  jump ^2(%9, %7)
+^4:
+  %10 = constant 2.5 : f64
+  store x[%3], %10
+  jump ^3(%3, %4)
+^5:
+  %11 = constant 1 : i64
+  %12 = add %4, %11 : i64
+  %13 = constant 3 : i64
+  %14 = lt %12, %13 : bool
+  %15 = constant 0 : i64
+  branch %14, ^2(%15, %12), ^6
+^6:
+  exit 0(%12)
+}
+)");
+  ASSERT_EQ(verify(region), std::vector<std::string>{});
+  Region formed = region;
+  give_loops_form(formed);
+  ASSERT_EQ(verify(formed), std::vector<std::string>{}) << print(formed);
+  const Flow flow(formed);
+  const std::vector<NaturalLoop> loops = innermost_loops(flow);
+  ASSERT_EQ(loops.size(), 1u) << print(formed);
+  bool stores = false, exits = false;
+  for (int at : loops[0].blocks) {
+    for (const Instruction& instruction : formed.blocks[std::size_t(at)].body) stores |= instruction.code == Code::Store;
+    for (const Instruction& instruction : formed.blocks[std::size_t(at)].body)
+      exits |= instruction.code == Code::Constant && instruction.constant == Scalar(std::int64_t(3));
+  }
+  EXPECT_TRUE(stores) << print(formed);
+  EXPECT_FALSE(exits) << print(formed);
+  std::vector<DenseArray> before{doubles({0, 0, 0, 0})}, after = before;
+  const Left expected = evaluate(region, {std::int64_t(4)}, before), found = evaluate(formed, {std::int64_t(4)}, after);
+  EXPECT_EQ(found.exit, expected.exit);
+  EXPECT_EQ(found.values, expected.values);
+  EXPECT_EQ(std::memcmp(before[0].data.data(), after[0].data.data(), before[0].data.size()), 0);
 }
 
 TEST(Region, NaturalInputsAreIntegers) {

@@ -576,3 +576,70 @@ def test_an_interrupt_reaches_a_region():
     """
     result = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
     assert result.stdout == "interrupted True True\n", result.stdout + result.stderr
+
+
+# ---- loops in chunks of passes
+
+
+def sum_above(a, b):
+    total = 0
+    for i in range(len(a)):
+        if a[i] > b[i]:
+            total += 3
+    return total
+
+
+def moved(a, b):
+    for i in range(len(a) - 1, 0, -1):
+        a[i] = a[i - 1] + b[i]
+    return a
+
+
+def table(a, b):
+    m = np.zeros((len(a) + 1, 60))
+    for i in range(len(a)):
+        for j in range(59):
+            m[i + 1, j + 1] = m[i, j] + a[i] if a[i] == b[j] else max(m[i, j + 1], m[i + 1, j])
+    return m
+
+
+def out_of_range(a, b):
+    found = 0
+    try:
+        for i in range(len(a) + 5):
+            found = i
+            b[i] = a[i]
+    except IndexError as error:
+        return found, str(error), b
+    return found
+
+
+def from_the_end(a, b):
+    for i in range(len(a)):
+        b[i - 3] += a[i]
+    return b
+
+
+def beyond_64_bits(a, b):
+    n = 2 ** 63 - 3000
+    for i in range(len(a)):
+        if a[i] > 0:
+            n += 1
+    return n
+
+
+@pytest.mark.parametrize("tier", ["auto", "optimised", "quick"])
+@pytest.mark.parametrize("function", [sum_above, moved, table, out_of_range, from_the_end, beyond_64_bits])
+def test_a_loop_whose_checks_are_made_before_is_the_same(function, tier):
+    framejit.reset()
+    compiled = compile(function, tier=tier)
+    rng = np.random.default_rng(0)
+    for call in range(24):
+        n = (5000, 5, 1030, 60)[call % 4]
+        a, b = rng.integers(-4, 5, n) / 4, rng.integers(-4, 5, max(n, 60)) / 4
+        ours, theirs = (a.copy(), b.copy()), (a.copy(), b.copy())
+        assert same(compiled(*ours), function(*theirs))
+        assert same(ours, theirs)
+        if call == 4:
+            framejit._core.finish_compiling()
+    assert framejit.cache_info()["regions"] >= 1 and framejit.cache_info()["internal_errors"] == 0

@@ -1,0 +1,36 @@
+/// Loops in the form that chunks.h and LLVM know them by: each is entered at its header, which is no other loop's.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "graph_ir/region/region.h"
+
+namespace fj::region {
+
+constexpr std::int64_t kMostStep = 1 << 20;  // of what grows by a constant in each pass
+
+/// What an instruction on integers computes where the type holds its result; nothing: it is none of add, sub and mul.
+std::optional<Op> arithmetic(const Instruction& made);
+
+/// Where values are made. Good while no instruction is added.
+class Makers {
+ public:
+  explicit Makers(const Region& region);
+  /// Null: a parameter or an input, or newer.
+  const Instruction* operator()(ValueId value) const {
+    return value.index < made_by_.size() ? made_by_[value.index] : nullptr;
+  }
+  std::optional<std::int64_t> constant(ValueId value) const;
+  /// The constant by which a value is more than another; nothing: it is none, or not made of it so.
+  std::optional<std::int64_t> change(ValueId value, ValueId from) const;
+
+ private:
+  std::vector<const Instruction*> made_by_;
+};
+
+/// The same program, whose jumps back are blocks of their loop alone, whose parameters differ from way to way, and
+/// whose headers are one loop's.
+void give_loops_form(Region& region);
+
+}  // namespace fj::region
