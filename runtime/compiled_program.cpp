@@ -260,6 +260,10 @@ class CompiledProgram : public Program {
         case StepKind::Nonzero:
           for (int buffer : {step.nonzero.mask, step.nonzero.positions}) touch(buffer, s);
           break;
+        case StepKind::Copies:
+          touch(step.copies.target, s);
+          for (const ProgramCopies::Part& part : step.copies.parts) touch(part.source, s);
+          break;
         case StepKind::Extern:
           for (int buffer : step.extern_call.operands) touch(buffer, s);
           for (int buffer : step.extern_call.results) touch(buffer, s);
@@ -572,6 +576,9 @@ class CompiledProgram : public Program {
           break;
         case StepKind::Blocks:
           status |= launcher_.blocks(step.blocks, symbols, pointers, lock);
+          break;
+        case StepKind::Copies:
+          status |= launcher_.copies(step.copies, symbols, pointers, lock);
           break;
         case StepKind::Nonzero:
           // After a failure the mask may mean nothing.

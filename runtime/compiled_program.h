@@ -77,7 +77,19 @@ struct ProgramNonzero {
   std::vector<std::int64_t> excluded;  // values for which the program is wrong
 };
 
-enum class StepKind : std::uint8_t { Kernel, Batch, Matmul, Nonzero, Extern, Blocks };
+/// Parts of a buffer, copied from others of its dtype. Offsets and strides in elements.
+struct ProgramCopies {
+  struct Part {
+    int source = -1;
+    SymDim from, to;
+    Dims sizes, from_strides, to_strides;
+  };
+  int target = -1;
+  std::vector<Part> parts;
+  bool apart = false;  // no part lies over another one
+};
+
+enum class StepKind : std::uint8_t { Kernel, Batch, Matmul, Nonzero, Extern, Blocks, Copies };
 
 struct ProgramStep;
 
@@ -103,6 +115,7 @@ struct ProgramStep {
   ProgramNonzero nonzero;
   ProgramExtern extern_call;
   ProgramBlocks blocks;
+  ProgramCopies copies;
   bool commit = false;  // writes inputs: nothing that can fail follows
 };
 

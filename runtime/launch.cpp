@@ -10,6 +10,7 @@
 #include "runtime/float_flags.h"
 #include "runtime/scratch.h"
 #include "runtime/special_values.h"
+#include "runtime/strided_copy.h"
 #include "runtime/thread_pool.h"
 
 namespace fj {
@@ -23,6 +24,7 @@ constexpr double kChunkNanoseconds = 8000;
 // Signals are looked for between chunks. What is expected here may be several times as much where memory is slow.
 constexpr double kMostChunkNanoseconds = 1e6;
 constexpr double kProductNanoseconds = 0.02;  // of one product and sum
+constexpr double kCopiedByteNanoseconds = 0.15;
 
 /// Memory that a thread keeps for the next time; grows.
 class KeptBlock {
@@ -301,6 +303,56 @@ std::uint32_t Launcher::blocks(const ProgramBlocks& blocks, std::span<const std:
   parallel_for((blocks.rows + blocks.rows_per_block - 1) / blocks.rows_per_block, BlocksLaunch::run_chunk, &shared,
                parts_.threads);
   return lock.interrupted() ? kInterrupted : shared.status.load(std::memory_order_relaxed);
+}
+
+/// What the copies of a step have in common.
+struct Launcher::CopiesLaunch {
+  const ProgramCopies& copies;
+  std::span<const std::int64_t> symbols;
+  char* const* pointers;
+  std::int64_t bytes;
+  std::size_t parts_per_chunk;
+  HostLock& lock;
+
+  static void run_chunk(void* context, std::int64_t chunk) {
+    auto& launch = *static_cast<CopiesLaunch*>(context);
+    if (launch.lock.interrupted()) return;
+    const std::size_t first = std::size_t(chunk) * launch.parts_per_chunk;
+    const std::size_t last = std::min(first + launch.parts_per_chunk, launch.copies.parts.size());
+    for (std::size_t p = first; p < last; ++p) launch.run(launch.copies.parts[p]);
+  }
+
+  std::int64_t number(const SymDim& size) const {
+    return size.is_constant() ? size.value() : size.evaluate(symbols);
+  }
+
+  void run(const ProgramCopies::Part& part) const {
+    const std::size_t rank = part.sizes.size();
+    Scratch<CopiedAxis, 8> axes(rank);
+    for (std::size_t d = 0; d < rank; ++d)
+      axes[d] = {number(part.sizes[d]), number(part.from_strides[d]), number(part.to_strides[d])};
+    copy_elements(pointers[part.source] + number(part.from) * bytes, pointers[copies.target] + number(part.to) * bytes,
+                  {axes.data(), rank}, std::size_t(bytes));
+  }
+};
+
+std::uint32_t Launcher::copies(const ProgramCopies& copies, std::span<const std::int64_t> symbols, char** pointers,
+                               HostLock& lock) const {
+  const ProgramBuffer& target = parts_.buffers[std::size_t(copies.target)];
+  const auto bytes = std::int64_t(size_in_bytes(target.dtype));
+  double elements = 1;
+  for (const SymDim& size : target.shape) elements *= double(size.evaluate(symbols));
+  const double nanoseconds = kCopiedByteNanoseconds * double(bytes) * elements;
+  lock.work(nanoseconds);
+  const std::size_t count = copies.parts.size();
+  CopiesLaunch shared{copies, symbols, pointers, bytes, count, lock};
+  const double chunk = nanoseconds < kParallelNanoseconds ? nanoseconds : kChunkNanoseconds;
+  if (nanoseconds > 0)
+    shared.parts_per_chunk = std::clamp<std::size_t>(std::size_t(double(count) * chunk / nanoseconds), 1, count);
+  const auto chunks = std::int64_t((count + shared.parts_per_chunk - 1) / shared.parts_per_chunk);
+  // Those that lie over each other are copied in their order.
+  parallel_for(chunks, CopiesLaunch::run_chunk, &shared, copies.apart ? parts_.threads : 1);
+  return lock.interrupted() ? std::uint32_t(kInterrupted) : 0;
 }
 
 std::uint32_t Launcher::multiply(const ProgramMatmul& plan, std::span<const std::int64_t> symbols, char** pointers,

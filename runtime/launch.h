@@ -51,10 +51,13 @@ class Launcher {
                        HostLock& lock) const;
   std::uint32_t multiply(const ProgramMatmul& product, std::span<const std::int64_t> symbols, char** pointers,
                          HostLock& lock) const;
+  std::uint32_t copies(const ProgramCopies& copies, std::span<const std::int64_t> symbols, char** pointers,
+                       HostLock& lock) const;
 
  private:
   struct BatchLaunch;
   struct BlocksLaunch;
+  struct CopiesLaunch;
   /// Rows [first, last) of all matrices of the batch, counted through.
   std::uint32_t multiply_rows(const ProgramMatmul& product, std::span<const std::int64_t> symbols, char** pointers,
                               std::int64_t first, std::int64_t last) const;

@@ -235,7 +235,7 @@ std::string no_form(const LoweredProgram& program) {
 }  // namespace
 
 std::unique_ptr<Program> compile_cuda(const Graph& graph, const CudaOptions& options, std::string& reason) {
-  const Schedule groups = schedule(graph);
+  const Schedule groups = schedule(graph, false, false);
   LoweredProgram lowered = lower(graph, groups, LoopTarget::Threads);
   reason = no_form(lowered);
   if (!reason.empty()) return nullptr;

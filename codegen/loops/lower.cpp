@@ -527,6 +527,8 @@ class ProgramLowering {
         memory_.buffer[v] =
             add_buffer(BufferKind::Temporary, -1, ValueId{v}, contiguous_strides(graph_.type(ValueId{v}).shape));
     scatter_in_one_buffer();
+    for (const Group& group : schedule_.groups)
+      if (group.kind == GroupKind::Assembly) update_in_one_buffer(group);
     memory_.contiguous_buffer = memory_.buffer;
     for (std::uint32_t v = 0; v < graph_.value_count(); ++v)
       if (schedule_.copied_input[v])
@@ -541,6 +543,8 @@ class ProgramLowering {
         lower_nonzero(graph_.nodes[group.node]);
       else if (group.kind == GroupKind::Extern)
         lower_extern(graph_.nodes[group.node]);
+      else if (group.kind == GroupKind::Assembly)
+        lower_assembly(group);
       else
         GroupLowering(graph_, schedule_, int(g), memory_, program_).run();
     }
@@ -572,6 +576,53 @@ class ProgramLowering {
       if (before >= 0 && readers[base.index] == 1 && scatters(graph_.nodes[std::size_t(before)]))
         memory_.buffer[base.index] = memory_.buffer[node.results[0].index];
     }
+  }
+
+  /// What the parts are copied over is computed where they go, where only they are its readers.
+  void update_in_one_buffer(const Group& group) {
+    const Node& node = graph_.nodes[std::size_t(group.node)];
+    const ValueId base = group.parts[0].value, value = node.results[0];
+    if (node.op != Op::slice_update || schedule_.node_of[base.index] < 0 || from_extern(base)) return;
+    const int producer = schedule_.producer[base.index];
+    if (schedule_.groups[std::size_t(producer)].kind != GroupKind::Loops || schedule_.contiguous[base.index]) return;
+    if (graph_.type(base).shape != graph_.type(value).shape || !is_identity(group.parts[0].from)) return;
+    std::ptrdiff_t readers = 0;
+    for (const Node& reader : graph_.nodes)
+      readers += std::count(reader.operands.begin(), reader.operands.end(), base);
+    for (const Output& output : graph_.outputs) readers += output.value == base;
+    for (const WrittenPart& part : written_parts(graph_)) readers += part.value == base;
+    if (readers == 1) memory_.buffer[base.index] = memory_.buffer[value.index];
+  }
+
+  static bool is_identity(const Index& index) {
+    for (std::uint32_t d = 0; d < index.size(); ++d)
+      if (index[d].variable() != VarId{d}) return false;
+    return true;
+  }
+
+  void lower_assembly(const Group& group) {
+    const Node& node = graph_.nodes[std::size_t(group.node)];
+    ProgramStep step;
+    step.kind = StepKind::Copies;
+    step.copies.target = memory_.buffer[node.results[0].index];
+    step.copies.apart = node.op == Op::concat;
+    const auto place = [&](int buffer, const Index& index, std::size_t rank, SymDim& offset, Dims& strides) {
+      const Strides& lies = program_.buffers[std::size_t(buffer)].strides;
+      Affine address;
+      for (std::size_t d = 0; d < index.size(); ++d) address = address + index[d] * lies[d];
+      offset = address.constant;
+      for (std::uint32_t d = 0; d < rank; ++d) strides.push_back(address.coefficient(VarId{d}).value_or(SymDim(0)));
+    };
+    for (const AssembledPart& part : group.parts) {
+      ProgramCopies::Part made;
+      made.source = memory_.buffer[part.value.index];
+      made.sizes = part.sizes;
+      if (made.source == step.copies.target) continue;  // it is there
+      place(made.source, part.from, part.sizes.size(), made.from, made.from_strides);
+      place(step.copies.target, part.to, part.sizes.size(), made.to, made.to_strides);
+      step.copies.parts.push_back(std::move(made));
+    }
+    program_.steps.push_back(std::move(step));
   }
 
   Strides output_strides(const Output& output) const {

@@ -38,6 +38,7 @@ std::string describe_steps(const LoweredProgram& program) {
       case StepKind::Batch: describe(step.batch[0], step.batch.size()); break;
       case StepKind::Matmul: out += "matmul " + blas_name(); break;
       case StepKind::Nonzero: out += "nonzero"; break;
+      case StepKind::Copies: out += "copies of " + std::to_string(step.copies.parts.size()) + " parts"; break;
       case StepKind::Extern: out += "call " + step.extern_call.callee; break;
     }
     out += step.commit ? " (commit)\n" : "\n";

@@ -79,6 +79,10 @@ StepTouches touches(const LoweredProgram& program, const ProgramStep& step) {
     case StepKind::Matmul: found = {{step.matmul.a, step.matmul.b}, {step.matmul.c}}; break;
     case StepKind::Nonzero: found = {{step.nonzero.mask}, {step.nonzero.positions}}; break;
     case StepKind::Extern: found = {step.extern_call.operands, step.extern_call.results}; break;
+    case StepKind::Copies:
+      for (const ProgramCopies::Part& part : step.copies.parts) add_once(found.reads, part.source);
+      found.writes = {step.copies.target};
+      break;
   }
   return found;
 }
@@ -95,6 +99,7 @@ bool may_fail(const LoweredProgram& program, const ProgramStep& step, bool may_t
     case StepKind::Kernel: return kernel_may_fail(step.kernel);
     case StepKind::Batch: return std::any_of(step.batch.begin(), step.batch.end(), kernel_may_fail);
     case StepKind::Matmul: return may_trap;
+    case StepKind::Copies: return false;
     case StepKind::Nonzero: case StepKind::Extern: case StepKind::Blocks: return true;
   }
   return true;

@@ -33,6 +33,8 @@ constexpr int kExpensive = 16;
 constexpr int kConversion = 2;
 constexpr int kMaximalRecomputation = 64;
 constexpr int kMaximalInlined = 256;
+// Times elements: so many choices of the part that an element is in cost less than copies do.
+constexpr std::int64_t kFewChoices = 1024;
 // More reductions or stores in one loop than there are registers and store streams gain nothing.
 constexpr std::size_t kMaximalStages = 16;
 constexpr std::size_t kMaximalStores = 16;
@@ -68,7 +70,8 @@ bool computed_in_place(Op op) {
 
 class Scheduler {
  public:
-  Scheduler(const Graph& graph, bool conditions) : graph_(graph), conditions_(conditions) {}
+  Scheduler(const Graph& graph, bool conditions, bool assembles)
+      : graph_(graph), conditions_(conditions), assembles_(assembles) {}
 
   Schedule run() {
     const std::size_t count = graph_.value_count();
@@ -298,7 +301,29 @@ class Scheduler {
       default: break;
     }
     if (is_reduction(current.op)) return place_reduction(n);
+    if (assembles_ && place_assembly(n)) return;
     place(n);
+  }
+
+  /// False: the value is loops.
+  bool place_assembly(int n) {
+    const Op op = node(n).op;
+    if (op != Op::concat && op != Op::slice_update) return false;
+    const auto in_memory = [&](ValueId value) { return is_input(value) || demanded_[value.index]; };
+    const ValueId value = node(n).results[0];
+    std::vector<AssembledPart> parts =
+        assembled_parts(graph_, schedule_.node_of, value,
+                        [&](ValueId link) { return !in_memory(link) && readers_[link.index] == 1; });
+    if (parts.empty() || std::int64_t(parts.size()) * hint(shape(value)) < kFewChoices) return false;
+    const int g = new_group(GroupKind::Assembly, {}, {}, n);
+    set_producer(value, g);
+    for (AssembledPart& part : parts) {
+      look_through_views(graph_, schedule_.node_of, part, in_memory);
+      demand(part.value);
+      use(part.value, g, {}, true);
+    }
+    group(g).parts = std::move(parts);
+    return true;
   }
 
   void place_nonzero(int n) {
@@ -872,7 +897,7 @@ class Scheduler {
   }
 
   const Graph& graph_;
-  const bool conditions_;
+  const bool conditions_, assembles_;
   Schedule schedule_;
   std::vector<std::vector<Use>> uses_;
   std::vector<bool> demanded_;
@@ -889,6 +914,8 @@ class Scheduler {
 
 }  // namespace
 
-Schedule schedule(const Graph& graph, bool conditions) { return Scheduler(graph, conditions).run(); }
+Schedule schedule(const Graph& graph, bool conditions, bool assembles) {
+  return Scheduler(graph, conditions, assembles).run();
+}
 
 }  // namespace fj

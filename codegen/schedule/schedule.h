@@ -16,11 +16,12 @@
 #include <vector>
 
 #include "codegen/loops/loop_ir.h"
+#include "codegen/schedule/assembly.h"
 #include "graph_ir/graph.h"
 
 namespace fj {
 
-enum class GroupKind : std::uint8_t { Loops, Scan, Scatter, Matmul, Nonzero, Extern };
+enum class GroupKind : std::uint8_t { Loops, Scan, Scatter, Matmul, Nonzero, Extern, Assembly };
 
 struct Group {
   GroupKind kind = GroupKind::Loops;
@@ -29,7 +30,8 @@ struct Group {
   std::vector<bool> reduced;         // by variable
   std::vector<ValueId> stages;       // reductions, in graph order once scheduling is done
   std::vector<ValueId> stores;       // values with memory computed here, stages included where stored
-  int node = -1;                     // Scan, Scatter, Matmul, Nonzero, Extern: index in graph.nodes
+  int node = -1;                     // Scan, Scatter, Matmul, Nonzero, Extern, Assembly: index in graph.nodes
+  std::vector<AssembledPart> parts;  // Assembly
   int inlined = 0;                   // nodes inlined so far
   int expensive = 0;                 // of them, those that are many instructions
   std::vector<int> readers;          // groups that need our stores
@@ -60,8 +62,8 @@ MatmulOperand matmul_operand(const Graph& graph, const std::vector<int>& node_of
 Strides input_strides(const Graph& graph, const Input& input);
 
 /// Precondition: the graph is verified. With `conditions` what can raise an IEEE condition is computed for every
-/// element.
-Schedule schedule(const Graph& graph, bool conditions = false);
+/// element. `assembles`: values of many parts are put together by copies, which are steps of a program here.
+Schedule schedule(const Graph& graph, bool conditions = false, bool assembles = true);
 
 std::string text(const Graph& graph, const Schedule& schedule);
 

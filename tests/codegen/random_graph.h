@@ -147,15 +147,24 @@ class RandomGraph {
         attrs.set("steps", ones);
         const ValueId part = graph.add(Op::slice, {x}, attrs);
         const ValueId changed = graph.add(Op::add, {part, part});
+        ValueId updated = with_shape(shape);
+        for (int links = pick(4) ? 1 : 12; links > 1; --links) {
+          for (int d = 0; d < rank; ++d) zeros[d] = SymDim(pick(2));
+          Attrs back = one("starts", zeros);
+          back.set("steps", ones);
+          updated = graph.add(Op::slice_update, {updated, pick(2) ? changed : part}, back);
+        }
         for (int d = 0; d < rank; ++d) zeros[d] = SymDim(pick(2));
         Attrs back = one("starts", zeros);
         back.set("steps", ones);
-        return add(Op::slice_update, {with_shape(shape), changed}, back);
+        return add(Op::slice_update, {updated, changed}, back);
       }
       case 10: {
         if (rank == 0) return;
         const auto axis = std::int64_t(pick(rank));
-        const ValueId joined = graph.add(Op::concat, {x, with_shape(shape)}, one("axis", axis));
+        std::vector<ValueId> parts{x, with_shape(shape)};
+        while (parts.size() < std::size_t(pick(3) ? 2 : 11)) parts.push_back(parts[std::size_t(pick(2))]);
+        const ValueId joined = graph.add(Op::concat, parts, one("axis", axis));
         Dims starts(std::size_t(rank), SymDim(0));
         starts[axis] = SymDim(2);
         Attrs attrs = one("starts", starts);
