@@ -42,7 +42,7 @@ std::shared_ptr<CodeCache> CodeCache::create(PyCodeObject* code, Options options
   auto cache = std::make_shared<CodeCache>();
   cache->code_ = Ref<PyCodeObject>::borrow(code);
   cache->options_ = std::move(options);
-  cache->places_.resize(std::size_t(decoded->count));
+  cache->places_.resize(2 * std::size_t(decoded->count));
   for (const Loop& loop : loops_of(*decoded)) cache->loops_.emplace_back(loop);
   cache->decoded_ = std::move(decoded);
   return cache;
@@ -55,10 +55,10 @@ void CodeCache::judge_again(std::int64_t magnitude) {
   for (JudgedLoop& loop : loops_) loop.cpythons = false;
 }
 
-std::shared_ptr<const Segment> CodeCache::find(int instruction, const FrameValues& values, GuardBindings& bindings,
+std::shared_ptr<const Segment> CodeCache::find(int entry, const FrameValues& values, GuardBindings& bindings,
                                                const std::vector<bool>& decisions,
                                                const std::vector<std::shared_ptr<const Segment>>& failed) {
-  auto& segments = place(instruction).segments;
+  auto& segments = place(entry).segments;
   for (std::size_t i = 0; i < segments.size(); i++) {
     bindings.owned.clear();
     if (!segments[i]->follows(decisions)) continue;
@@ -72,8 +72,8 @@ std::shared_ptr<const Segment> CodeCache::find(int instruction, const FrameValue
   return nullptr;
 }
 
-void CodeCache::publish(int instruction, std::shared_ptr<const Segment> segment) {
-  Place& target = place(instruction);
+void CodeCache::publish(int entry, std::shared_ptr<const Segment> segment) {
+  Place& target = place(entry);
   target.traced = true;
   target.covers = target.covers || segment->covers_function;
   const Segment* fresh = segment.get();
@@ -128,6 +128,19 @@ void CodeCache::make_room(std::uint64_t limit, const Segment* keep) {
   Running::drop(std::move(gone));
 }
 
+void CodeCache::unroll(JudgedLoop& loop) {
+  loop.single = loop.unrolled = true;
+  for (auto& place : places_) {
+    if (!place) continue;
+    std::erase_if(place->segments, [&](std::shared_ptr<const Segment>& segment) {
+      const bool ends_there =
+          segment->exit.reason == BreakReason::LoopTooLong && segment->exit.instruction == loop.header;
+      if (ends_there) retired_.push_back(std::move(segment));
+      return ends_there;
+    });
+  }
+}
+
 int CodeCache::traverse(visitproc visit, void* arg) const {
   for (const auto& place : places_)
     for (const auto& segment : segments_of(place)) {
@@ -152,8 +165,8 @@ int CodeCache::traverse(visitproc visit, void* arg) const {
   return 0;
 }
 
-void CodeCache::forget(int instruction, const Segment* segment) {
-  auto& segments = place(instruction).segments;
+void CodeCache::forget(int entry, const Segment* segment) {
+  auto& segments = place(entry).segments;
   const auto found =
       std::find_if(segments.begin(), segments.end(), [&](const auto& known) { return known.get() == segment; });
   if (found == segments.end()) return;

@@ -76,6 +76,8 @@ class CodeCache {
     JudgedLoop(const Loop& loop) : Loop(loop) {}
     LoopRegions regions;
     bool cpythons = false;  // its passes run in CPython: what they would save compiled costs more (loop_account.h)
+    /// No piece is several of its passes; and it is unrolled however long it is.
+    bool single = false, unrolled = false;
   };
   std::vector<JudgedLoop>& loops() { return loops_; }
   /// The loop with this header; null: there is none.
@@ -96,22 +98,28 @@ class CodeCache {
   /// Loops are judged anew where the function is given much more than when they were.
   void judge_again(std::int64_t magnitude);
 
+  /// Where pieces begin: at an instruction, or at a loop's header as several of its passes.
+  int entry_of_passes(int header) const { return decoded_->count + header; }
+  int instruction_of(int entry) const { return entry < decoded_->count ? entry : entry - decoded_->count; }
+  /// The loop is to be unrolled from the next call on: pieces that end in front of it are dropped.
+  void unroll(JudgedLoop& loop);
+
   /// A segment of this place whose guards hold, moved to the front; `bindings` are its.
   /// `decisions`: the first ones of a followed segment, which is none of `failed`.
-  std::shared_ptr<const Segment> find(int instruction, const FrameValues& values, GuardBindings& bindings,
+  std::shared_ptr<const Segment> find(int entry, const FrameValues& values, GuardBindings& bindings,
                                       const std::vector<bool>& decisions,
                                       const std::vector<std::shared_ptr<const Segment>>& failed);
-  Place& place(int instruction) {
-    auto& place = places_[std::size_t(instruction)];
+  Place& place(int entry) {
+    auto& place = places_[std::size_t(entry)];
     if (!place) [[unlikely]] place = std::make_unique<Place>();
     return *place;
   }
   /// Null: nothing was looked for there.
-  const Place* known_place(int instruction) const { return places_[std::size_t(instruction)].get(); }
+  const Place* known_place(int entry) const { return places_[std::size_t(entry)].get(); }
   /// Drops the least recently used segments of the process where `kept_bytes` are exceeded, never the new one.
-  void publish(int instruction, std::shared_ptr<const Segment> segment);
+  void publish(int entry, std::shared_ptr<const Segment> segment);
   /// Drops a segment that was made from a wrong prediction, so that it is traced again.
-  void forget(int instruction, const Segment* segment);
+  void forget(int entry, const Segment* segment);
   static void note_use(const Segment& segment) { segment.last_used = ++clock_; }
 
   struct Usage {
@@ -146,7 +154,7 @@ class CodeCache {
   Ref<PyCodeObject> code_;
   std::unique_ptr<FjCode, FreeCode> decoded_;
   Options options_;
-  std::vector<std::unique_ptr<Place>> places_;  // by instruction; few are ever looked at
+  std::vector<std::unique_ptr<Place>> places_;  // by entry; few are ever looked at
   std::vector<JudgedLoop> loops_;
   std::vector<std::shared_ptr<const Segment>> retired_;  // forgotten, perhaps while another thread runs them
 };

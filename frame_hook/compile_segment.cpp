@@ -112,12 +112,11 @@ constexpr int kFewestNodes = 8;
 
 /// One try to make the piece that `request` asks for. `nodes`: how many operations it has, once that is known. Throws
 /// OverBudget.
-Compiled compile_request(FunctionState& state, CodeCache& cache, const TraceRequest& request, PyObject* callable,
-                         int& nodes) {
+Compiled compile_request(FunctionState& state, CodeCache& cache, int entry, const TraceRequest& request,
+                         PyObject* callable, int& nodes) {
   const Options& options = cache.options();
-  const int instruction = request.start_instruction;
   const FrameValues& values = request.values;
-  CodeCache::Place& place = cache.place(instruction);
+  CodeCache::Place& place = cache.place(entry);
   const auto start = std::chrono::steady_clock::now();
   TraceResult traced = trace(request);
   if (!traced.internal_error.empty()) {
@@ -125,6 +124,7 @@ Compiled compile_request(FunctionState& state, CodeCache& cache, const TraceRequ
     return {nullptr, report_internal(state, options, traced.internal_error)};
   }
   Segment& segment = *traced.segment;
+  if (request.passes && segment.passes < 2) return {nullptr, false, true};
   if (segment.graph) nodes = int(segment.graph->nodes.size());
   if (options.follow &&
       (segment.exit.reason == BreakReason::Raise || segment.exit.reason == BreakReason::ErrorWhileTracing))
@@ -153,7 +153,7 @@ Compiled compile_request(FunctionState& state, CodeCache& cache, const TraceRequ
       return program;
     });
   record_segment(state, published, seconds.count());
-  cache.publish(instruction, published);
+  cache.publish(entry, published);
   return {std::move(published), false};
 }
 
@@ -164,8 +164,9 @@ bool needs_no_graph(const Segment& segment) {
 }
 
 Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values,
-                         int instruction, const std::vector<bool>& decisions) {
-  CodeCache::Place& place = cache.place(instruction);
+                         int entry, const std::vector<bool>& decisions) {
+  const int instruction = cache.instruction_of(entry);
+  CodeCache::Place& place = cache.place(entry);
   const Options& options = cache.options();
   if (place.exhausted || cache.compiling) return {};
   const HeldSignals held;
@@ -218,6 +219,9 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     request.follow = options.follow;
     request.regions = loops_may_leave(state, options);
     request.decisions = decisions;
+    request.passes = entry != instruction;
+    for (const CodeCache::JudgedLoop& loop : cache.loops())
+      if (loop.unrolled) request.unrolled.push_back(loop.header);
     PyObject* const callable = options.backend == state.options.backend ? state.backend.get() : nullptr;
     request.generalise.builtin_backend = callable == nullptr && is_builtin_backend(options.backend);
     request.refusal = [&](int device) { return device_refusal(device, options, callable != nullptr); };
@@ -227,7 +231,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
       request.node_limit = request.cut ? cache.bearable_nodes : int(options.node_limit);
       try {
         const Budget budget(options.work_limit);
-        return compile_request(state, cache, request, callable, nodes);
+        return compile_request(state, cache, entry, request, callable, nodes);
       } catch (const OverBudget&) {
         cache.bearable_nodes = std::max(std::min(nodes, request.node_limit) / 4, kFewestNodes);
         if (request.node_limit <= kFewestNodes)

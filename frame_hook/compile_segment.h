@@ -11,11 +11,13 @@ namespace fj {
 struct Compiled {
   std::shared_ptr<const Segment> segment;  // null: run in CPython from here, or
   bool raised = false;                     // an error is set that the user must see
+  bool no_passes = false;                  // or: no piece of several passes can be made of the loop
 };
 
-/// Traces and compiles the piece that starts at `instruction`. Its frame is large: recursion must not go through it.
+/// Traces and compiles the piece that starts at an entry of the cache's. Its frame is large: recursion must not go
+/// through it.
 Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values,
-                         int instruction, const std::vector<bool>& decisions);
+                         int entry, const std::vector<bool>& decisions);
 
 /// Whether the function was traced to its end and computes no array: CPython runs it, which is no break.
 bool needs_no_graph(const Segment& segment);

@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "cpython/objects.h"
 #include "frame_hook/backends.h"
 #include "frame_hook/bind.h"
 #include "frame_hook/c_stack.h"
@@ -229,6 +230,7 @@ std::shared_ptr<CompiledLoop> make_region(const FjCode& code, const Loop& loop, 
 }
 
 void note_region(FunctionState& state, int line, const LoopRegion& loop) {
+  ++totals().regions;
   LoopEvent event{state.name, line, "one region, " + std::to_string(loop.region.blocks.size()) + " blocks, " +
                                         std::to_string(loop.region.exits) + " exits"};
   for (const auto& [at, what] : loop.unknown)
@@ -299,6 +301,18 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
   return true;
 }
 
+/// Where the frame stands before a `for` over a range whose iterator is its alone: how many passes are left.
+std::optional<std::int64_t> passes_left(FjFrame* frame) {
+  constexpr std::int64_t kSymbols = std::int64_t(1) << 30;  // ints that are symbols have 31 bits
+  const int depth = fj_frame_stack_depth(frame);
+  if (depth == 0) return std::nullopt;
+  PyObject* const top = fj_frame_slots(frame)[fj_frame_slot_count(frame) + depth - 1];
+  if (top == nullptr || Py_REFCNT(top) != 1) return std::nullopt;
+  const auto range = range_position(top);
+  if (!range || std::abs(range->next) >= kSymbols || std::abs(range->end) >= kSymbols) return std::nullopt;
+  return range->left();
+}
+
 /// For a loop whose passes are worth no compiled piece, inside of one that is not CPython's or around one that is a
 /// region: the executor runs them, from its header until the frame stands elsewhere.
 Step run_concretely(FunctionState& state, CodeCache& cache, PyThreadState* thread, FjFrame* frame, const FjCode& code,
@@ -365,6 +379,16 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     return fj_frame_finish(thread, frame, result);
   };
   const bool regions = !cache.loops().empty() && loops_may_leave(state, cache.options());
+  // What several passes of the loop that begins at this header are.
+  enum class Passes : std::uint8_t { Single, Piece, TooFew };
+  auto passes_at = [&](int header) {
+    CodeCache::JudgedLoop* const loop = regions && begun ? cache.loop_at(header) : nullptr;
+    if (loop == nullptr || loop->single || code.instrs[header].opcode != FJ_FOR_ITER) return Passes::Single;
+    if (!cache.options().dynamic.value_or(true)) return Passes::Single;
+    const auto left = passes_left(frame);
+    if (left && *left >= kPassesOfAPiece) return Passes::Piece;
+    return left && !cache.place(cache.entry_of_passes(header)).segments.empty() ? Passes::TooFew : Passes::Single;
+  };
   if (regions) {
     given = magnitude({fj_frame_slots(frame), std::size_t(fj_frame_slot_count(frame))});
     cache.judge_again(given);
@@ -399,12 +423,13 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       continue;
     }
     int next;
+    const int entry = passes_at(instruction) == Passes::Piece ? cache.entry_of_passes(instruction) : instruction;
     {
       Scratch scratch;
       const FrameValues values{
           fj_frame_function(frame),
           {fj_frame_slots(frame), std::size_t(fj_frame_slot_count(frame) + fj_frame_stack_depth(frame))}};
-      auto segment = cache.find(instruction, values, scratch.bindings(), decisions.known, decisions.failed);
+      auto segment = cache.find(entry, values, scratch.bindings(), decisions.known, decisions.failed);
       const bool traced_before = segment != nullptr;
       if (!segment && cache.compiling && cache.options().follow && eager_depth == 0) {
         // The call can't run in CPython meanwhile: this thread waits for the one that traces, then looks again.
@@ -417,21 +442,33 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       if (segment) {
         totals().hits++;
       } else {
-        Compiled compiled = compile_segment(state, cache, thread, values, instruction, decisions.known);
+        Compiled compiled = compile_segment(state, cache, thread, values, entry, decisions.known);
         if (compiled.raised) return finish(nullptr);
         const SegmentStatus signals = look_for_signals(cache.options(), values);
         if (signals == SegmentStatus::Eager) return leave(instruction);
         if (signals == SegmentStatus::Raised) return finish(nullptr);
         segment = std::move(compiled.segment);
+        if (segment && segment->exit.region) {
+          // The types are others than those of which none could be made.
+          CodeCache::JudgedLoop* const loop = cache.loop_at(segment->exit.instruction);
+          if (loop != nullptr && loop->regions.made.empty()) loop->regions.given_up = false;
+        }
+        if (compiled.no_passes) {
+          cache.unroll(*cache.loop_at(instruction));
+          continue;
+        }
+        if (segment && entry != instruction)
+          state.events->loop({state.name, code.instrs[instruction].line,
+                              std::to_string(segment->passes) + " passes are a piece", ""});
         if (segment && !segment->guards->holds(values, scratch.bindings())) {
           // Tracing calls functions, and may so have filled a cache that it had found empty (of np.finfo, say).
           if (++retraces <= kMaximumRetraces) {
             state.events->withdraw(segment->graph.get());
-            cache.forget(instruction, segment.get());
+            cache.forget(entry, segment.get());
             continue;
           }
           auto failure = segment->guards->first_failure(values);
-          cache.place(instruction).exhausted = true;
+          cache.place(entry).exhausted = true;
           if (report_internal(
                   state, cache.options(),
                   "a guard does not hold on the values it was made from: " +
@@ -466,7 +503,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       if (status == SegmentStatus::Raised) return finish(nullptr);
       if (status == SegmentStatus::Retrace) {
         state.events->withdraw(segment->graph.get());
-        cache.forget(instruction, segment.get());
+        cache.forget(entry, segment.get());
         if (++retraces > kMaximumRetraces) return leave(instruction);
         continue;
       }
@@ -483,12 +520,12 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
           decisions.failed.push_back(std::move(segment));
           continue;
         }
-        if (!decisions.failed.empty()) cache.forget(instruction, segment.get());  // one of those, traced again
+        if (!decisions.failed.empty()) cache.forget(entry, segment.get());  // one of those, traced again
       }
       if (status == SegmentStatus::Eager) {
         if (scratch.update().outdated) {
           state.events->withdraw(segment->graph.get());
-          cache.forget(instruction, segment.get());
+          cache.forget(entry, segment.get());
         }
         const Replay replay(thread, std::move(scratch.update().past));
         PyObject* result = leave(instruction);
@@ -508,7 +545,14 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       continue;
     }
     Step step;
-    if (!regions || !try_region(next, step)) step = execute_break(state, thread, frame, code, next);
+    const bool in_region = regions && try_region(next, step);
+    const Passes passes = in_region ? Passes::Single : passes_at(next);
+    if (passes == Passes::Piece) {
+      instruction = next;
+      continue;
+    }
+    if (passes == Passes::TooFew) step = run_concretely(state, cache, thread, frame, code, *cache.loop_at(next), *account);
+    else if (!in_region) step = execute_break(state, thread, frame, code, next);
     if (step.kind != Step::Kind::Next) return end(step);
     instruction = step.next;
   }

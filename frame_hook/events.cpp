@@ -218,7 +218,6 @@ std::string LoopEvent::text() const {
 }
 
 void Events::loop(LoopEvent event, const std::string& listing) {
-  totals().regions += !event.made.empty();
   const bool fresh = record(loops_, event, [](const LoopEvent& a, const LoopEvent& b) {
     return a.line == b.line && a.made == b.made && a.reason == b.reason;
   });

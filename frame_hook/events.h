@@ -76,7 +76,7 @@ struct FallbackEvent {
 struct LoopEvent {
   std::string function;
   int line = 0;
-  std::string made;                      // "one region, 3 blocks, 2 exits"; "": none
+  std::string made;    // "one region, 3 blocks, 2 exits", "16 passes are a piece"; "": no region
   std::string reason;                    // why there is none, or what is left to CPython
   std::int64_t count = 1;
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "cpython/cpython.h"
+#include "cpython/objects.h"
 #include "guards/check_program.h"
 
 namespace fj {
@@ -79,11 +80,11 @@ std::string plain_repr(PyObject* object) {
   return text;
 }
 
-bool is_plain(PyObject* object) {
+bool has_plain_repr(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   if (type == &PyTuple_Type) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
-      if (!PyTuple_GET_ITEM(object, i) || !is_plain(PyTuple_GET_ITEM(object, i))) return false;
+      if (!PyTuple_GET_ITEM(object, i) || !has_plain_repr(PyTuple_GET_ITEM(object, i))) return false;
     return true;
   }
   return object == Py_None || object == Py_Ellipsis || type == &PyLong_Type || type == &PyFloat_Type ||
@@ -98,7 +99,7 @@ void replace(std::string& text, std::string_view what, const std::string& with) 
 
 std::string describe_object(PyObject* object) {
   if (!object) return "nothing";
-  if (is_plain(object)) return plain_repr(object);
+  if (has_plain_repr(object)) return plain_repr(object);
   // The names of functions, modules and classes are C fields or str in exact places: no Python code runs.
   if (PyType_Check(object)) return reinterpret_cast<PyTypeObject*>(object)->tp_name;
   if (PyModule_CheckExact(object)) {
@@ -198,7 +199,7 @@ bool is_match(PyObject* object) {
 
 bool is_made_anew(SourceRef source) {
   for (SourceRef step = source; step; step = step->base)
-    if (step->kind == SourceKind::Result) return true;
+    if (step->kind == SourceKind::Result || step->kind == SourceKind::RangePart) return true;
   return !source->operands.empty();
 }
 
@@ -295,6 +296,13 @@ PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& va
       return PyCFunction_Check(base) ? PyCFunction_GET_SELF(base) : nullptr;
     case SourceKind::MethodFunction: return PyMethod_Check(base) ? PyMethod_GET_FUNCTION(base) : nullptr;
     case SourceKind::IteratorBase: return (owned = iterated(base)).get();
+    case SourceKind::RangePart: {
+      const auto range = Py_REFCNT(base) == 1 ? range_position(base) : std::nullopt;
+      if (!range) return nullptr;
+      owned = Ref<>::steal(
+          PyLong_FromLongLong(source.index == 0 ? range->next : source.index == 1 ? range->end : range->step));
+      return owned.get();
+    }
     case SourceKind::Referent:
       if (PyWeakref_CheckRefExact(base)) owned = Ref<>::steal(PyObject_CallNoArgs(base));
       return owned.get();

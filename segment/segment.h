@@ -36,6 +36,7 @@ struct Exit {
   std::string detail;                  // "`if loss > best:` tests a f32[] tensor"
   std::string file, function;          // where the user's code breaks (the inlined callee, if any)
   int line = 0;
+  bool region = false;                 // Loop: a region is expected to run it
 };
 
 enum class SegmentStatus : std::uint8_t {
@@ -88,6 +89,7 @@ class Segment {
   Recipe recipe;
   Exit exit;
   int start_instruction = 0;
+  int passes = 0;                                  // of a loop, at whose header it starts and ends; 0: another piece
   bool covers_function = false;                    // starts at instruction 0 and returns: needs no frame
   std::vector<Library> output_library;
   std::vector<bool> inference_outputs;             // made in torch's inference mode; may be shorter than the outputs

@@ -39,6 +39,23 @@ Stop stop_for(const FjCode& code, const std::vector<int>& step_pc, int step) {
   return stop;
 }
 
+/// How many passes of a loop the piece is that begins and ends at its header, whatever its iterator's position is.
+int whole_passes(const TraceRequest& request, const Segment& segment, const std::vector<int>& step_pc) {
+  if (!request.passes || segment.exit.instruction != request.start_instruction) return 0;
+  // A position that has to be a certain one is another piece for each.
+  for (const Guard& guard : segment.guards->all()) {
+    if (guard.kind != GuardKind::IntSymbol || guard.source->kind != SourceKind::RangePart || guard.source->index != 0)
+      continue;
+    for (const Guard& other : segment.guards->all())
+      if (other.kind == GuardKind::Relation && other.number == Py_EQ)
+        for (const SymDim& side : {*other.left, *other.right}) {
+          const std::vector<SymbolId> symbols = side.symbols();
+          if (std::find(symbols.begin(), symbols.end(), guard.symbol) != symbols.end()) return 0;
+        }
+  }
+  return int(std::count(step_pc.begin(), step_pc.end(), request.start_instruction)) - 1;
+}
+
 Exit exit_at(const TraceRequest& request, int instruction, Exit::Kind kind) {
   Exit exit;
   exit.kind = kind;
@@ -115,7 +132,9 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
     } catch (const StopReached&) {
       try {
         ask_empty_caches(tracer);
-        return build_stop(tracer, exit);
+        auto segment = build_stop(tracer, exit);
+        segment->passes = whole_passes(request, *segment, tracer.step_pc);
+        return segment;
       } catch (const CannotRebuildValue& failure) {
         broke_at = std::min(failure.born, stop_step - 1);
         fresh.emplace();
@@ -163,12 +182,15 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
       return segment;
     }
     FJ_CHECK(broke_at < int(tracer.step_pc.size()), "a break after the last instruction");
-    const Stop stop = stop_for(*request.code, tracer.step_pc, broke_at);
+    const bool enough = request.passes && fresh->reason == BreakReason::LoopTooLong && broke_at > 0 &&
+                        tracer.step_pc[std::size_t(broke_at)] == request.start_instruction;
+    const Stop stop = enough ? Stop{broke_at, true} : stop_for(*request.code, tracer.step_pc, broke_at);
     stop_step = stop.step;
     const Exit place = exit_at(request, tracer.step_pc[stop_step], stop.loop ? Exit::Kind::Loop : Exit::Kind::Break);
     const FjInstr& at = request.code->instrs[place.instruction];
     exit = *fresh;
     exit.kind = place.kind;
+    exit.region = tracer.meets_region;
     exit.instruction = place.instruction;
     if (tracer.break_location) {
       exit.file = tracer.break_location->file;

@@ -33,6 +33,9 @@ struct Generalisations {
   bool builtin_backend = false;  // ours: it takes a float's memory for a 0-d array, and runs the nodes of a frame in it
 };
 
+/// A loop is compiled some passes at a time as long as so many are left.
+inline constexpr int kPassesOfAPiece = 16;
+
 struct TraceRequest {
   PyThreadState* thread = nullptr;
   PyFunctionObject* function = nullptr;
@@ -48,6 +51,10 @@ struct TraceRequest {
   /// A branch on data does not end the graph: it is decided as the arrays of this call decide it, and the segment says
   /// so (Segment::conditions). `decisions`: the outcomes of the first branches, as a run has found them.
   bool regions = false;  // loops over elements are to be left to regions (regions/loop_region.h)
+  /// The piece starts at the header of a loop over a range, and is to be several of its passes.
+  bool passes = false;
+  /// Headers of loops that are unrolled however many passes they have.
+  std::vector<int> unrolled;
   bool follow = false;
   std::vector<bool> decisions;
   /// Why programs can't work on arrays of a device; "": they can. An empty function: they can on the host's alone.

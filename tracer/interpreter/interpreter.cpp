@@ -21,6 +21,7 @@
 #include "tracer/state/size_ledger.h"
 #include "tracer/state/transform_ledger.h"
 #include "tracer/state/warning_ledger.h"
+#include "tracer/values/containers/iterators.h"
 #include "tracer/values/outside_objects.h"
 
 namespace fj {
@@ -89,7 +90,10 @@ V TraceRun::run() {
     PyObject* object = request.values.slots[i];
     SourceRef source = sources().slot(int(i), "stack[" + std::to_string(i - local_count) + "]");
     if (!object) add_guard(*this, GuardKind::Unbound, source);
-    outer.stack.push_back(object ? wrap(object, source) : std::make_shared<NullValue>());
+    const bool iterates = request.passes && i + 1 == request.values.slots.size();
+    outer.stack.push_back(!object    ? std::make_shared<NullValue>()
+                          : iterates ? iterate_running_range(*this, object, source)
+                                     : wrap(object, source));
   }
   initial_stack_ = outer.stack;
   try {
@@ -131,12 +135,37 @@ void TraceRun::look_at_loop(const Frame& frame) {
   constexpr int kUnrolled = 8;
   if (!loops_) {
     loops_.emplace();
-    for (const Loop& loop : loops_of(*request.code)) loops_->push_back({loop, 0});
+    for (const Loop& loop : loops_of(*request.code)) loops_->push_back({loop});
   }
-  for (auto& [loop, passes] : *loops_)
-    if (loop.header == frame.pc && ++passes == kUnrolled + 1 && will_be_region(*this, frame, loop))
+  for (MetLoop& met : *loops_) {
+    if (met.loop.header != frame.pc) continue;
+    if (met.passes++ == 0) met.nodes_before = graph().nodes.size();
+    meets_region = met.passes == kUnrolled + 1 && will_be_region(*this, frame, met.loop);
+    if (meets_region)
       break_graph(BreakReason::LoopTooLong,
                   "its passes work on elements of arrays: they run as machine code of their own");
+    if (met.passes == kUnrolled + 1) cut_long_loop(frame, (graph().nodes.size() - met.nodes_before) / kUnrolled);
+  }
+}
+
+/// A long loop over a range is no part of what is around it: some passes are a piece that runs again and again, so that
+/// it costs the same to compile however many there are. A derivative is worth more code: that of a piece writes what the
+/// next one reads, and autograd runs one after the other.
+void TraceRun::cut_long_loop(const Frame& frame, std::size_t nodes_of_a_pass) {
+  constexpr std::int64_t kFewPasses = 64, kFewNodes = 500, kFewOfADerivative = 2500;
+  const auto* iterator = frame.stack.empty() ? nullptr : as<IteratorValue>(frame.stack.back());
+  if (iterator == nullptr || !iterator->remaining) return;
+  const std::vector<int>& unrolled = request.unrolled;
+  if (request.generalise.never_dynamic || std::find(unrolled.begin(), unrolled.end(), frame.pc) != unrolled.end())
+    return;
+  const V rest = iterator->remaining();
+  const auto* range = rest ? as<RangeValue>(rest) : nullptr;
+  if (range == nullptr || !range->start.is_constant() || !range->stop.is_constant()) return;
+  const std::int64_t left = (range->stop.value() - range->start.value()) / range->step;
+  const bool derived = std::any_of(graph().inputs.begin(), graph().inputs.end(),
+                                   [&](const Input& input) { return requires_gradient(input.value); });
+  if (left < kFewPasses || left * std::int64_t(nodes_of_a_pass) < (derived ? kFewOfADerivative : kFewNodes)) return;
+  break_graph(BreakReason::LoopTooLong, "some of its passes are a piece of their own");
 }
 
 namespace {

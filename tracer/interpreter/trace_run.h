@@ -210,13 +210,20 @@ class TraceRun final : public Tracer {
   std::unique_ptr<CachedCalls> cached;
   std::unique_ptr<Placement> placement;
   std::unique_ptr<RowCalls> rows;
+  bool meets_region = false;  // the trace ends at a loop that will be one
 
  private:
   friend class ExitBuilder;
   void log_instruction(const Frame& frame, const FjInstr& instr) const;
   int stop_before_;
-  std::optional<std::vector<std::pair<Loop, int>>> loops_;  // of the outermost function, and how often each was come to
+  struct MetLoop {
+    Loop loop;
+    int passes = 0;
+    std::size_t nodes_before = 0;  // of the first one
+  };
+  std::optional<std::vector<MetLoop>> loops_;  // of the outermost function
   void look_at_loop(const Frame& frame);
+  void cut_long_loop(const Frame& frame, std::size_t nodes_of_a_pass);
   int instruction_count_ = 0;
   bool logs_instructions_ = false;
   V none_, true_, false_;

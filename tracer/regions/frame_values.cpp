@@ -2,14 +2,9 @@
 #include "tracer/regions/region_builder.h"
 
 #include "arrays/arrays.h"
+#include "cpython/objects.h"
 
 namespace fj {
-
-namespace {
-
-constexpr std::int64_t kFar = std::int64_t(1) << 62;  // ranges that end beyond it are CPython's
-
-}  // namespace
 
 IteratorState read_iterator(PyObject* object) {
   IteratorState state;
@@ -19,16 +14,16 @@ IteratorState read_iterator(PyObject* object) {
     PyErr_Clear();
     return iterator ? Py_TYPE(iterator.get()) : nullptr;
   });
-  PyTypeObject* const range_type = once([] {
-    const Ref<> range = Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyRange_Type), "i", 0));
-    const Ref<> iterator = range ? Ref<>::steal(PyObject_GetIter(range.get())) : Ref<>();
-    PyErr_Clear();
-    return iterator ? Py_TYPE(iterator.get()) : nullptr;
-  });
-  const bool range = Py_TYPE(object) == range_type;
+  if (const auto range = range_position(object)) {
+    state.position = range->next;
+    state.end = range->end;
+    state.step = range->step;
+    state.kind = IteratorState::Kind::Range;
+    return state;
+  }
   const bool items = Py_TYPE(object) == &PySeqIter_Type || Py_TYPE(object) == bytes_type;
   const bool zip = Py_TYPE(object) == &PyZip_Type, enumerate = Py_TYPE(object) == &PyEnum_Type;
-  if (!range && !items && !zip && !enumerate) return state;
+  if (!items && !zip && !enumerate) return state;
   // zip(strict=True) has a third item, exhausted iterators have another first one.
   const Ref<> reduced = Ref<>::steal(PyObject_CallMethod(object, "__reduce__", nullptr));
   if (!reduced || !PyTuple_Check(reduced.get()) || PyTuple_GET_SIZE(reduced.get()) < 2) return PyErr_Clear(), state;
@@ -51,24 +46,6 @@ IteratorState read_iterator(PyObject* object) {
   }
   if (PyTuple_GET_SIZE(arguments) != 1) return state;
   PyObject* const of = PyTuple_GET_ITEM(arguments, 0);
-  if (range) {
-    std::int64_t start = 0, index = 0;
-    const Py_ssize_t length = PyRange_Check(of) ? PyObject_Length(of) : -1;
-    const Ref<> start_object = Ref<>::steal(PyObject_GetAttrString(of, "start"));
-    const Ref<> step = Ref<>::steal(PyObject_GetAttrString(of, "step"));
-    if (length < 0 || !start_object || !step || !number(start_object.get(), start) || !number(step.get(), state.step) ||
-        (extra != Py_None && !number(extra, index)))
-      return PyErr_Clear(), state;
-    const __int128 position = __int128(start) + __int128(index) * state.step;
-    const __int128 end = __int128(start) + __int128(length) * state.step;
-    // A step more holds 64 bits still.
-    if (position > kFar || position < -kFar || end > kFar || end < -kFar) return state;
-    if (state.step > kFar / 2 || state.step < -kFar / 2) return state;
-    state.position = std::int64_t(position);
-    state.end = std::int64_t(end);
-    state.kind = IteratorState::Kind::Range;
-    return state;
-  }
   if (extra == Py_None || !number(extra, state.position)) return state;
   state.over.push_back(Ref<>::borrow(of));
   state.kind = IteratorState::Kind::Items;

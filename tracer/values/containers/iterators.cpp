@@ -1,6 +1,7 @@
 /// Iterators made in the trace: a `next` function over Values, and what is left of them for an exit.
 #include "tracer/values/containers/iterators.h"
 
+#include "cpython/objects.h"
 #include "runtime/base/error.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/trace_run.h"
@@ -31,6 +32,36 @@ std::shared_ptr<IteratorValue> iterate_sequence(TraceRun& t, const V& sequence) 
     if (sequence->kind == ValueKind::List) return nullptr;  // a list iterator's position can't be set by iter()
     auto& items = as<TupleValue>(sequence)->items;
     return t.tuple({items.begin() + std::ptrdiff_t(std::min(*position, items.size())), items.end()});
+  };
+  return iterator;
+}
+
+std::shared_ptr<IteratorValue> iterate_running_range(TraceRun& t, PyObject* object, SourceRef source) {
+  constexpr std::size_t kManyNodes = 256;
+  const auto state = range_position(object);
+  if (!state) break_graph(BreakReason::LoopTooLong, "an iterator from outside");
+  const auto part = [&](std::int64_t index, std::int64_t value) {
+    const Ref<> number = Ref<>::steal(PyLong_FromLongLong(value));
+    const auto known = t.int_expression(t.wrap(t.keep(number).get(), t.sources().make(SourceKind::RangePart, source, index)));
+    return *known;
+  };
+  const SymDim begin = part(0, state->next), end = part(1, state->end), step = part(2, state->step);
+  if (!t.decide(step, Py_EQ, SymDim(state->step))) break_graph(BreakReason::LoopTooLong, "a step of 0");
+  auto iterator = std::make_shared<IteratorValue>();
+  auto passes = std::make_shared<int>(0);
+  iterator->next = [&t, begin, end, passes, step = state->step]() -> V {
+    if (*passes == kPassesOfAPiece || (*passes > 0 && t.graph().nodes.size() > kManyNodes))
+      break_graph(BreakReason::LoopTooLong, "some of its passes are a piece of their own");
+    const SymDim position = begin + SymDim(step * (*passes)++);
+    if (!t.decide(position, step > 0 ? Py_LT : Py_GT, end)) return nullptr;
+    return t.integer(position);
+  };
+  iterator->remaining = [begin, end, passes, step = state->step]() -> V {
+    auto rest = std::make_shared<RangeValue>();
+    rest->start = begin + SymDim(step * *passes);
+    rest->stop = end;
+    rest->step = step;
+    return rest;
   };
   return iterator;
 }

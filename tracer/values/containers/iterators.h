@@ -8,6 +8,8 @@ namespace fj {
 V make_iterator(TraceRun& t, const V& value);
 V next(TraceRun& t, const V& iterator);  // null: exhausted
 std::shared_ptr<IteratorValue> iterate_sequence(TraceRun& t, const V& sequence);
+/// An iterator over a range that runs already and is the frame's alone: the passes of a piece (TraceRequest::passes).
+std::shared_ptr<IteratorValue> iterate_running_range(TraceRun& t, PyObject* object, SourceRef source);
 
 /// One item after the other, as a `for` loop takes them: what `body` does between two of them the iterator sees.
 template <class Body>
