@@ -31,12 +31,12 @@ bool is_plain(PyObject* object) {
 }
 
 bool is_range_iterator(PyObject* object) {
-  static PyTypeObject* const type = [] {
+  PyTypeObject* const type = once([] {
     const Ref<> range = Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyRange_Type), "i", 0));
     const Ref<> iterator = range ? Ref<>::steal(PyObject_GetIter(range.get())) : Ref<>();
     PyErr_Clear();
     return iterator ? Py_TYPE(iterator.get()) : nullptr;
-  }();
+  });
   return Py_TYPE(object) == type;
 }
 

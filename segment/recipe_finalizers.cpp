@@ -7,6 +7,7 @@
 #include <structmember.h>
 
 #include <algorithm>
+#include <array>
 
 #include "cpython/cpython.h"
 #include "segment/finalizers.h"
@@ -24,6 +25,16 @@ PyObject* own_attribute(PyObject* owner, PyObject* name) {
                                          reinterpret_cast<PyMemberDescrObject*>(member)->d_member->offset);
   PyObject* members = fj_instance_dict(owner);
   return members ? PyDict_GetItemWithError(members, name) : nullptr;
+}
+
+/// A method of lists and sets that only adds.
+bool only_adds(PyObject* method) {
+  const auto& methods = once([] {
+    const auto named = [](PyTypeObject& type, const char* name) { return PyDict_GetItemString(type.tp_dict, name); };
+    return std::array{named(PyList_Type, "append"), named(PyList_Type, "extend"), named(PyList_Type, "insert"),
+                      named(PySet_Type, "add")};
+  });
+  return std::find(methods.begin(), methods.end(), method) != methods.end();
 }
 
 }  // namespace
@@ -45,6 +56,9 @@ bool RecipeRun::drops_quietly(std::span<const ArrayRef> held) const {
       case RecipeOp::SetAttr: case RecipeOp::DelAttr: add(own_attribute(owner, step.object.get()), &drops); continue;
       case RecipeOp::SetCell: add(PyCell_GET(owner), &drops); continue;
       case RecipeOp::BumpVersion: continue;
+      case RecipeOp::Mutate:
+        if (only_adds(step.object.get())) continue;
+        break;
       case RecipeOp::SetItem:
         if (PyDict_Check(owner) && step.args.size() > 2 && step.args[2] >= 0) {
           if (PyObject* key = argument(step, 1)) add(PyDict_GetItemWithError(owner, key), &drops);
