@@ -37,7 +37,7 @@ def resolve(name):
     """The callable registered under a name; ValueError names those there are."""
     backend = _registered.get(name)
     if backend is None and name == "eager":
-        from framejit._support.replay import replay as backend
+        from framejit._support.graph_code import replay as backend
     backend = backend or _entry_point(name)
     if backend is None:
         known = ["auto", "llvm", "eager", "reference", *sorted(set(_registered) - {"eager"})]

@@ -32,7 +32,7 @@ def cubes(x):
 
 def negated(graph, example_inputs):
     """A back end: what is computed, with the sign changed."""
-    from framejit._support.replay import replay
+    from framejit._support.graph_code import replay
 
     run = replay(graph, example_inputs)
     return lambda *arguments: [-result for result in run(*arguments)]
