@@ -129,7 +129,7 @@ void CodeCache::make_room(std::uint64_t limit, const Segment* keep) {
 }
 
 void CodeCache::unroll(JudgedLoop& loop) {
-  loop.single = loop.unrolled = true;
+  loop.unrolled = true;
   for (auto& place : places_) {
     if (!place) continue;
     std::erase_if(place->segments, [&](std::shared_ptr<const Segment>& segment) {
@@ -138,6 +138,7 @@ void CodeCache::unroll(JudgedLoop& loop) {
       if (ends_there) retired_.push_back(std::move(segment));
       return ends_there;
     });
+    place->exhausted = place->exhausted && std::int64_t(place->segments.size()) >= options_.recompile_limit;
   }
 }
 

@@ -76,8 +76,7 @@ class CodeCache {
     JudgedLoop(const Loop& loop) : Loop(loop) {}
     LoopRegions regions;
     bool cpythons = false;  // its passes run in CPython: what they would save compiled costs more (loop_account.h)
-    /// No piece is several of its passes; and it is unrolled however long it is.
-    bool single = false, unrolled = false;
+    bool unrolled = false;  // however long it is: no piece of several passes serves all positions
   };
   std::vector<JudgedLoop>& loops() { return loops_; }
   /// The loop with this header; null: there is none.

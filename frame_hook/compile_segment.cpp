@@ -107,6 +107,8 @@ bool refuse_break(const Segment& segment, bool followed) {
   return true;
 }
 
+constexpr std::size_t kPiecesOfPasses = 4;  // of one loop, for other types of its variables
+
 /// A piece of so few operations is not cut any further.
 constexpr int kFewestNodes = 8;
 
@@ -177,6 +179,8 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     state.events->left(state.name, why ? why : "torch's operations are recorded");
     return {};
   }
+  // Passes that need a piece each are worth none.
+  if (entry != instruction && place.segments.size() >= kPiecesOfPasses) return {nullptr, false, true};
   // What follows branches has no other way to run: it is bounded by its bytes only.
   if (std::int64_t(place.segments.size()) >= options.recompile_limit && !options.follow) {
     place.exhausted = true;

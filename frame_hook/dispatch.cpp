@@ -383,7 +383,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
   enum class Passes : std::uint8_t { Single, Piece, TooFew };
   auto passes_at = [&](int header) {
     CodeCache::JudgedLoop* const loop = regions && begun ? cache.loop_at(header) : nullptr;
-    if (loop == nullptr || loop->single || code.instrs[header].opcode != FJ_FOR_ITER) return Passes::Single;
+    if (loop == nullptr || loop->unrolled || code.instrs[header].opcode != FJ_FOR_ITER) return Passes::Single;
     if (!cache.options().dynamic.value_or(true)) return Passes::Single;
     const auto left = passes_left(frame);
     if (left && *left >= kPassesOfAPiece) return Passes::Piece;
@@ -395,6 +395,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     if (cache.judgement.cpythons) return leave(0);
     account.emplace(cache);
   }
+  bool meets_passes = false;
   for (int instruction = 0;;) {
     if (begun && *fj_pending_word(thread) != 0) [[unlikely]] {
       // As CPython does at each jump back, which a loop of pieces never comes to.
@@ -423,7 +424,8 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       continue;
     }
     int next;
-    const int entry = passes_at(instruction) == Passes::Piece ? cache.entry_of_passes(instruction) : instruction;
+    const bool several = std::exchange(meets_passes, false) || passes_at(instruction) == Passes::Piece;
+    const int entry = several ? cache.entry_of_passes(instruction) : instruction;
     {
       Scratch scratch;
       const FrameValues values{
@@ -549,6 +551,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     const Passes passes = in_region ? Passes::Single : passes_at(next);
     if (passes == Passes::Piece) {
       instruction = next;
+      meets_passes = true;
       continue;
     }
     if (passes == Passes::TooFew) step = run_concretely(state, cache, thread, frame, code, *cache.loop_at(next), *account);

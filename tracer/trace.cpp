@@ -42,17 +42,21 @@ Stop stop_for(const FjCode& code, const std::vector<int>& step_pc, int step) {
 /// How many passes of a loop the piece is that begins and ends at its header, whatever its iterator's position is.
 int whole_passes(const TraceRequest& request, const Segment& segment, const std::vector<int>& step_pc) {
   if (!request.passes || segment.exit.instruction != request.start_instruction) return 0;
+  const auto& guards = segment.guards->all();
+  const auto position = std::find_if(guards.begin(), guards.end(), [](const Guard& guard) {
+    return guard.kind == GuardKind::IntSymbol && guard.source->kind == SourceKind::RangePart && guard.source->index == 0;
+  });
+  if (position == guards.end()) return 0;
+  const auto has_position = [&](const SymDim& size) {
+    const std::vector<SymbolId> symbols = size.symbols();
+    return std::find(symbols.begin(), symbols.end(), position->symbol) != symbols.end();
+  };
   // A position that has to be a certain one is another piece for each.
-  for (const Guard& guard : segment.guards->all()) {
-    if (guard.kind != GuardKind::IntSymbol || guard.source->kind != SourceKind::RangePart || guard.source->index != 0)
-      continue;
-    for (const Guard& other : segment.guards->all())
-      if (other.kind == GuardKind::Relation && other.number == Py_EQ)
-        for (const SymDim& side : {*other.left, *other.right}) {
-          const std::vector<SymbolId> symbols = side.symbols();
-          if (std::find(symbols.begin(), symbols.end(), guard.symbol) != symbols.end()) return 0;
-        }
-  }
+  const bool fixed = std::any_of(guards.begin(), guards.end(), [&](const Guard& guard) {
+    return guard.kind == GuardKind::Relation && guard.number == Py_EQ &&
+           (has_position(*guard.left) || has_position(*guard.right));
+  });
+  if (fixed) return 0;
   return int(std::count(step_pc.begin(), step_pc.end(), request.start_instruction)) - 1;
 }
 
@@ -182,9 +186,9 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
       return segment;
     }
     FJ_CHECK(broke_at < int(tracer.step_pc.size()), "a break after the last instruction");
-    const bool enough = request.passes && fresh->reason == BreakReason::LoopTooLong && broke_at > 0 &&
-                        tracer.step_pc[std::size_t(broke_at)] == request.start_instruction;
-    const Stop stop = enough ? Stop{broke_at, true} : stop_for(*request.code, tracer.step_pc, broke_at);
+    const bool ends_piece = request.passes && fresh->reason == BreakReason::LoopTooLong && broke_at > 0 &&
+                            tracer.step_pc[std::size_t(broke_at)] == request.start_instruction;
+    const Stop stop = ends_piece ? Stop{broke_at, true} : stop_for(*request.code, tracer.step_pc, broke_at);
     stop_step = stop.step;
     const Exit place = exit_at(request, tracer.step_pc[stop_step], stop.loop ? Exit::Kind::Loop : Exit::Kind::Break);
     const FjInstr& at = request.code->instrs[place.instruction];

@@ -48,13 +48,13 @@ struct TraceRequest {
   int instruction_limit = 200000;
   int node_limit = 20000;
   bool cut = false;  // node_limit is the size that compiling could bear
-  /// A branch on data does not end the graph: it is decided as the arrays of this call decide it, and the segment says
-  /// so (Segment::conditions). `decisions`: the outcomes of the first branches, as a run has found them.
   bool regions = false;  // loops over elements are to be left to regions (regions/loop_region.h)
   /// The piece starts at the header of a loop over a range, and is to be several of its passes.
   bool passes = false;
   /// Headers of loops that are unrolled however many passes they have.
   std::vector<int> unrolled;
+  /// A branch on data does not end the graph: it is decided as the arrays of this call decide it, and the segment says
+  /// so (Segment::conditions). `decisions`: the outcomes of the first branches, as a run has found them.
   bool follow = false;
   std::vector<bool> decisions;
   /// Why programs can't work on arrays of a device; "": they can. An empty function: they can on the host's alone.

@@ -610,6 +610,7 @@ class ProgramLowering {
       const Strides& lies = program_.buffers[std::size_t(buffer)].strides;
       Affine address;
       for (std::size_t d = 0; d < index.size(); ++d) address = address + index[d] * lies[d];
+      FJ_CHECK(address.dynamic.empty(), "a part whose place depends on data");
       offset = address.constant;
       for (std::uint32_t d = 0; d < rank; ++d) strides.push_back(address.coefficient(VarId{d}).value_or(SymDim(0)));
     };

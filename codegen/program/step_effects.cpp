@@ -81,7 +81,7 @@ StepTouches touches(const LoweredProgram& program, const ProgramStep& step) {
     case StepKind::Extern: found = {step.extern_call.operands, step.extern_call.results}; break;
     case StepKind::Copies:
       for (const ProgramCopies::Part& part : step.copies.parts) add_once(found.reads, part.source);
-      found.writes = {step.copies.target};
+      found.writes = {step.copies.target};  // what it does not write stays: whoever wrote it comes before
       break;
   }
   return found;
@@ -99,7 +99,7 @@ bool may_fail(const LoweredProgram& program, const ProgramStep& step, bool may_t
     case StepKind::Kernel: return kernel_may_fail(step.kernel);
     case StepKind::Batch: return std::any_of(step.batch.begin(), step.batch.end(), kernel_may_fail);
     case StepKind::Matmul: return may_trap;
-    case StepKind::Copies: return false;
+    case StepKind::Copies: return false;  // (it may be interrupted, as any step)
     case StepKind::Nonzero: case StepKind::Extern: case StepKind::Blocks: return true;
   }
   return true;

@@ -233,8 +233,10 @@ def _extreme(name):
 
 
 def _over_axes(numpy_name, torch_name, of_type=False):
-    """of_type: sums and products, in the type of the operand. torch reduces one axis after the other."""
+    """of_type: sums and products, in the type of the operand. torch's products are over one axis."""
     def over_torch(step, x):
+        if torch_name != "prod" and len(step.attrs["axes"]) > 1:
+            return f"{x}.{torch_name}({_tuple(step.attrs['axes'])}{f', dtype={step.dtype}' if of_type else ''})"
         for axis in sorted(step.attrs["axes"], reverse=True):
             x = f"{x}.{torch_name}({axis}{f', dtype={step.dtype}' if of_type else ''})"
         return x

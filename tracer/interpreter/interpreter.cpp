@@ -140,11 +140,13 @@ void TraceRun::look_at_loop(const Frame& frame) {
   for (MetLoop& met : *loops_) {
     if (met.loop.header != frame.pc) continue;
     if (met.passes++ == 0) met.nodes_before = graph().nodes.size();
-    meets_region = met.passes == kUnrolled + 1 && will_be_region(*this, frame, met.loop);
-    if (meets_region)
+    if (met.passes == kUnrolled + 1 && will_be_region(*this, frame, met.loop)) {
+      meets_region = true;
       break_graph(BreakReason::LoopTooLong,
                   "its passes work on elements of arrays: they run as machine code of their own");
-    if (met.passes == kUnrolled + 1) cut_long_loop(frame, (graph().nodes.size() - met.nodes_before) / kUnrolled);
+    }
+    if (met.passes % kUnrolled == 1 && met.passes > kUnrolled)
+      cut_long_loop(frame, (graph().nodes.size() - met.nodes_before) / std::size_t(met.passes - 1));
   }
 }
 
@@ -152,7 +154,7 @@ void TraceRun::look_at_loop(const Frame& frame) {
 /// it costs the same to compile however many there are. A derivative is worth more code: that of a piece writes what the
 /// next one reads, and autograd runs one after the other.
 void TraceRun::cut_long_loop(const Frame& frame, std::size_t nodes_of_a_pass) {
-  constexpr std::int64_t kFewPasses = 64, kFewNodes = 500, kFewOfADerivative = 2500;
+  constexpr double kFewPasses = 64, kFewNodes = 500, kFewOfADerivative = 2500;
   const auto* iterator = frame.stack.empty() ? nullptr : as<IteratorValue>(frame.stack.back());
   if (iterator == nullptr || !iterator->remaining) return;
   const std::vector<int>& unrolled = request.unrolled;
@@ -161,10 +163,11 @@ void TraceRun::cut_long_loop(const Frame& frame, std::size_t nodes_of_a_pass) {
   const V rest = iterator->remaining();
   const auto* range = rest ? as<RangeValue>(rest) : nullptr;
   if (range == nullptr || !range->start.is_constant() || !range->stop.is_constant()) return;
-  const std::int64_t left = (range->stop.value() - range->start.value()) / range->step;
+  // (No loop has so many passes that the rounding counts.)
+  const double left = (double(range->stop.value()) - double(range->start.value())) / double(range->step);
   const bool derived = std::any_of(graph().inputs.begin(), graph().inputs.end(),
                                    [&](const Input& input) { return requires_gradient(input.value); });
-  if (left < kFewPasses || left * std::int64_t(nodes_of_a_pass) < (derived ? kFewOfADerivative : kFewNodes)) return;
+  if (left < kFewPasses || left * double(nodes_of_a_pass) < (derived ? kFewOfADerivative : kFewNodes)) return;
   break_graph(BreakReason::LoopTooLong, "some of its passes are a piece of their own");
 }
 

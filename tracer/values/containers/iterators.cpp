@@ -42,7 +42,9 @@ std::shared_ptr<IteratorValue> iterate_running_range(TraceRun& t, PyObject* obje
   if (!state) break_graph(BreakReason::LoopTooLong, "an iterator from outside");
   const auto part = [&](std::int64_t index, std::int64_t value) {
     const Ref<> number = Ref<>::steal(PyLong_FromLongLong(value));
-    const auto known = t.int_expression(t.wrap(t.keep(number).get(), t.sources().make(SourceKind::RangePart, source, index)));
+    const V wrapped = t.wrap(t.keep(number).get(), t.sources().make(SourceKind::RangePart, source, index));
+    const auto known = t.int_expression(wrapped);
+    FJ_CHECK(known, "an int without a value");
     return *known;
   };
   const SymDim begin = part(0, state->next), end = part(1, state->end), step = part(2, state->step);
