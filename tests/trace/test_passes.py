@@ -4,9 +4,10 @@ import functools
 
 import numpy as np
 import pytest
-import torch
 
 import framejit
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 compile = functools.partial(framejit.compile, retire=True)  # which the other tests are without
 
@@ -212,17 +213,6 @@ def test_counters_and_dicts_and_attributes():
         return h, recorder.last, totals, sum(numbers), numbers[-1]
 
     check(loop, rand(200, 5))
-
-
-def test_arrays_of_numpy():
-    def loop(a):
-        h, out = a[0].copy(), np.zeros_like(a)
-        for t in range(len(a)):
-            h = np.linalg.norm(h) * 0.01 + np.sort(np.cos(h + a[t])) - h.mean() + np.cumsum(h) * 0.01
-            out[t] = h[::-1]
-        return out
-
-    check(loop, np.random.default_rng(0).random((200, 5)))
 
 
 def test_options():
