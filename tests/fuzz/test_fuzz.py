@@ -39,10 +39,10 @@ def test_programs_depend_on_the_seed_alone():
 
 @both_libraries
 def test_a_planted_wrong_rewrite_is_found(lib, monkeypatch):
-    from framejit._support import replay as _replay
+    from framejit._support import graph_code
 
-    plain = _replay.operations["sub"]
-    monkeypatch.setitem(_replay.operations, "sub", tuple((lambda step, a, b, f=f: f(step, b, a)) for f in plain))
+    plain = graph_code.operations["sub"]
+    monkeypatch.setitem(graph_code.operations, "sub", tuple((lambda step, a, b, f=f: f(step, b, a)) for f in plain))
     found = 0
     for seed in range(80):  # about one in ten shows it
         try:
@@ -81,10 +81,10 @@ def test_the_comparison_sees(ours, eager, monkeypatch):
 
 
 def test_a_failing_program_is_made_small(monkeypatch):
-    from framejit._support import replay as _replay
+    from framejit._support import graph_code
 
-    plain = _replay.operations["sub"]
-    monkeypatch.setitem(_replay.operations, "sub", tuple((lambda step, a, b, f=f: f(step, b, a)) for f in plain))
+    plain = graph_code.operations["sub"]
+    monkeypatch.setitem(graph_code.operations, "sub", tuple((lambda step, a, b, f=f: f(step, b, a)) for f in plain))
     source = """\
 LOG = []
 
