@@ -30,7 +30,9 @@ PyObject* own_attribute(PyObject* owner, PyObject* name) {
 /// A method of lists and sets that only adds.
 bool only_adds(PyObject* method) {
   const auto& methods = once([] {
-    const auto named = [](PyTypeObject& type, const char* name) { return PyDict_GetItemString(type.tp_dict, name); };
+    const auto named = [](PyTypeObject& type, const char* name) {
+      return PyObject_GetAttrString(reinterpret_cast<PyObject*>(&type), name);
+    };
     return std::array{named(PyList_Type, "append"), named(PyList_Type, "extend"), named(PyList_Type, "insert"),
                       named(PySet_Type, "add")};
   });
