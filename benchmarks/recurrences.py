@@ -2,7 +2,8 @@
 
     python benchmarks/recurrences.py [--lengths 50,500,5000] [--only scan,rnn] [--script]
 
-Below 1 eager is faster. Systems take turns, the least of several calls of each is taken; one thread. `--script`: torch.jit.script too.
+Below 1 eager is faster. Systems take turns, the least of several calls of each is taken; one thread. `--script`:
+torch.jit.script too.
 """
 import argparse
 import time
@@ -51,7 +52,8 @@ def smoothing(x):
 
 def heat(u, steps):
     for _ in range(steps.shape[0]):
-        u[1:-1, 1:-1] = u[1:-1, 1:-1] + 0.1 * (u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4 * u[1:-1, 1:-1])
+        around = u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2]
+        u[1:-1, 1:-1] = u[1:-1, 1:-1] + 0.1 * (around - 4 * u[1:-1, 1:-1])
     return u
 
 

@@ -132,13 +132,13 @@ void CodeCache::unroll(JudgedLoop& loop) {
   loop.unrolled = true;
   for (auto& place : places_) {
     if (!place) continue;
-    std::erase_if(place->segments, [&](std::shared_ptr<const Segment>& segment) {
+    const std::size_t gone = std::erase_if(place->segments, [&](std::shared_ptr<const Segment>& segment) {
       const bool ends_there =
           segment->exit.reason == BreakReason::LoopTooLong && segment->exit.instruction == loop.header;
       if (ends_there) retired_.push_back(std::move(segment));
       return ends_there;
     });
-    place->exhausted = place->exhausted && std::int64_t(place->segments.size()) >= options_.recompile_limit;
+    if (gone > 0) place->exhausted = false;
   }
 }
 

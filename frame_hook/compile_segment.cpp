@@ -107,7 +107,7 @@ bool refuse_break(const Segment& segment, bool followed) {
   return true;
 }
 
-constexpr std::size_t kPiecesOfPasses = 4;  // of one loop, for other types of its variables
+constexpr std::int64_t kPiecesOfPasses = 4;  // of one loop, for other types of its variables
 
 /// A piece of so few operations is not cut any further.
 constexpr int kFewestNodes = 8;
@@ -170,7 +170,13 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
   const int instruction = cache.instruction_of(entry);
   CodeCache::Place& place = cache.place(entry);
   const Options& options = cache.options();
-  if (place.exhausted || cache.compiling) return {};
+  if (cache.compiling) return {};
+  // Passes that need a piece each are worth none.
+  const bool several = entry != instruction;
+  const auto made = std::int64_t(place.segments.size());
+  if (several && (place.exhausted || made >= kPiecesOfPasses || made >= options.recompile_limit))
+    return {nullptr, false, true};
+  if (place.exhausted) return {};
   const HeldSignals held;
   // The call runs as eager, and so that nobody sees what tracing tries out. A mode that the function itself enters
   // ends a piece.
@@ -179,10 +185,8 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     state.events->left(state.name, why ? why : "torch's operations are recorded");
     return {};
   }
-  // Passes that need a piece each are worth none.
-  if (entry != instruction && place.segments.size() >= kPiecesOfPasses) return {nullptr, false, true};
   // What follows branches has no other way to run: it is bounded by its bytes only.
-  if (std::int64_t(place.segments.size()) >= options.recompile_limit && !options.follow) {
+  if (made >= options.recompile_limit && !options.follow) {
     place.exhausted = true;
     if (auto failure = place.segments.empty() ? std::nullopt : place.segments.front()->guards->first_failure(values))
       note_miss(place, *failure);
@@ -223,7 +227,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     request.follow = options.follow;
     request.regions = loops_may_leave(state, options);
     request.decisions = decisions;
-    request.passes = entry != instruction;
+    request.passes = several;
     for (const CodeCache::JudgedLoop& loop : cache.loops())
       if (loop.unrolled) request.unrolled.push_back(loop.header);
     PyObject* const callable = options.backend == state.options.backend ? state.backend.get() : nullptr;

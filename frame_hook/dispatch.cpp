@@ -303,13 +303,12 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
 
 /// Where the frame stands before a `for` over a range whose iterator is its alone: how many passes are left.
 std::optional<std::int64_t> passes_left(FjFrame* frame) {
-  constexpr std::int64_t kSymbols = std::int64_t(1) << 30;  // ints that are symbols have 31 bits
   const int depth = fj_frame_stack_depth(frame);
   if (depth == 0) return std::nullopt;
   PyObject* const top = fj_frame_slots(frame)[fj_frame_slot_count(frame) + depth - 1];
   if (top == nullptr || Py_REFCNT(top) != 1) return std::nullopt;
   const auto range = range_position(top);
-  if (!range || std::abs(range->next) >= kSymbols || std::abs(range->end) >= kSymbols) return std::nullopt;
+  if (!range || std::abs(range->next) > kLargestInt || std::abs(range->end) > kLargestInt) return std::nullopt;
   return range->left();
 }
 
@@ -395,8 +394,9 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     if (cache.judgement.cpythons) return leave(0);
     account.emplace(cache);
   }
-  bool meets_passes = false;
+  bool meets_passes = false;  // at `instruction`, of which all else has been asked
   for (int instruction = 0;;) {
+    const bool at_passes = std::exchange(meets_passes, false);
     if (begun && *fj_pending_word(thread) != 0) [[unlikely]] {
       // As CPython does at each jump back, which a loop of pieces never comes to.
       fj_take_gil(fj_release_gil());
@@ -407,12 +407,12 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       if (signals == SegmentStatus::Eager) return leave(instruction);
       if (signals == SegmentStatus::Raised) return finish(nullptr);
     }
-    if (Step step; regions && begun && try_region(instruction, step)) {
+    if (Step step; regions && begun && !at_passes && try_region(instruction, step)) {
       if (step.kind != Step::Kind::Next) return end(step);
       instruction = step.next;
       continue;
     }
-    if (account && begun && account->is_cpythons(instruction)) {
+    if (account && begun && !at_passes && account->is_cpythons(instruction)) {
       const Loop loop = account->loop_at(instruction);
       Step step{Step::Kind::Handover, instruction};
       if (account->inside_another() || has_regions(cache, loop))
@@ -424,7 +424,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       continue;
     }
     int next;
-    const bool several = std::exchange(meets_passes, false) || passes_at(instruction) == Passes::Piece;
+    const bool several = at_passes || passes_at(instruction) == Passes::Piece;
     const int entry = several ? cache.entry_of_passes(instruction) : instruction;
     {
       Scratch scratch;
@@ -554,8 +554,10 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       meets_passes = true;
       continue;
     }
-    if (passes == Passes::TooFew) step = run_concretely(state, cache, thread, frame, code, *cache.loop_at(next), *account);
-    else if (!in_region) step = execute_break(state, thread, frame, code, next);
+    if (passes == Passes::TooFew)
+      step = run_concretely(state, cache, thread, frame, code, *cache.loop_at(next), *account);
+    else if (!in_region)
+      step = execute_break(state, thread, frame, code, next);
     if (step.kind != Step::Kind::Next) return end(step);
     instruction = step.next;
   }

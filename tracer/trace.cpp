@@ -44,7 +44,8 @@ int whole_passes(const TraceRequest& request, const Segment& segment, const std:
   if (!request.passes || segment.exit.instruction != request.start_instruction) return 0;
   const auto& guards = segment.guards->all();
   const auto position = std::find_if(guards.begin(), guards.end(), [](const Guard& guard) {
-    return guard.kind == GuardKind::IntSymbol && guard.source->kind == SourceKind::RangePart && guard.source->index == 0;
+    const Source* const of = guard.source;
+    return guard.kind == GuardKind::IntSymbol && of->kind == SourceKind::RangePart && of->index == 0;
   });
   if (position == guards.end()) return 0;
   const auto has_position = [&](const SymDim& size) {

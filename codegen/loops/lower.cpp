@@ -40,6 +40,13 @@ struct Memory {
   std::vector<int> contiguous_buffer;  // by ValueId: of copied inputs; else as `buffer`
 };
 
+Affine address_in(const LoweredProgram& program, int buffer, const Index& index) {
+  const Strides& strides = program.buffers[std::size_t(buffer)].strides;
+  Affine address;
+  for (std::size_t d = 0; d < index.size(); ++d) address = address + index[d] * strides[d];
+  return address;
+}
+
 class GroupLowering {
  public:
   GroupLowering(const Graph& graph, const Schedule& schedule, int group, const Memory& memory, LoweredProgram& program)
@@ -127,12 +134,7 @@ class GroupLowering {
     return kernel_.add(std::move(expr));
   }
 
-  Affine address_in(int buffer, const Index& index) const {
-    const Strides& strides = program_.buffers[buffer].strides;
-    Affine address;
-    for (std::size_t d = 0; d < index.size(); ++d) address = address + index[d] * strides[d];
-    return address;
-  }
+  Affine address_in(int buffer, const Index& index) const { return fj::address_in(program_, buffer, index); }
 
   /// Whether every condition of `wanted` is one of `predicate`. Conjunctions share their parts: each pair is asked
   /// once.
@@ -585,19 +587,15 @@ class ProgramLowering {
     if (node.op != Op::slice_update || schedule_.node_of[base.index] < 0 || from_extern(base)) return;
     const int producer = schedule_.producer[base.index];
     if (schedule_.groups[std::size_t(producer)].kind != GroupKind::Loops || schedule_.contiguous[base.index]) return;
-    if (graph_.type(base).shape != graph_.type(value).shape || !is_identity(group.parts[0].from)) return;
     std::ptrdiff_t readers = 0;
-    for (const Node& reader : graph_.nodes)
+    bool updated = false;  // by the first of the chain, not seen through a view that others may read
+    for (const Node& reader : graph_.nodes) {
       readers += std::count(reader.operands.begin(), reader.operands.end(), base);
+      updated = updated || (reader.op == Op::slice_update && reader.operands[0] == base);
+    }
     for (const Output& output : graph_.outputs) readers += output.value == base;
     for (const WrittenPart& part : written_parts(graph_)) readers += part.value == base;
-    if (readers == 1) memory_.buffer[base.index] = memory_.buffer[value.index];
-  }
-
-  static bool is_identity(const Index& index) {
-    for (std::uint32_t d = 0; d < index.size(); ++d)
-      if (index[d].variable() != VarId{d}) return false;
-    return true;
+    if (updated && readers == 1) memory_.buffer[base.index] = memory_.buffer[value.index];
   }
 
   void lower_assembly(const Group& group) {
@@ -607,9 +605,7 @@ class ProgramLowering {
     step.copies.target = memory_.buffer[node.results[0].index];
     step.copies.apart = node.op == Op::concat;
     const auto place = [&](int buffer, const Index& index, std::size_t rank, SymDim& offset, Dims& strides) {
-      const Strides& lies = program_.buffers[std::size_t(buffer)].strides;
-      Affine address;
-      for (std::size_t d = 0; d < index.size(); ++d) address = address + index[d] * lies[d];
+      const Affine address = address_in(program_, buffer, index);
       FJ_CHECK(address.dynamic.empty(), "a part whose place depends on data");
       offset = address.constant;
       for (std::uint32_t d = 0; d < rank; ++d) strides.push_back(address.coefficient(VarId{d}).value_or(SymDim(0)));

@@ -9,18 +9,11 @@ namespace fj {
 
 using loop::Affine;
 using loop::Index;
-using loop::VarId;
 
 namespace {
 
 // Fewer parts are loops: the consumer reads them where they are, and what they are is computed there.
 constexpr std::size_t kManyParts = 9;
-
-Index identity_index(std::size_t rank) {
-  Index index;
-  for (std::uint32_t d = 0; d < rank; ++d) index.push_back(Affine(VarId{d}));
-  return index;
-}
 
 AssembledPart whole(const Graph& graph, ValueId value) {
   const Dims& shape = graph.type(value).shape;
@@ -50,10 +43,7 @@ std::vector<AssembledPart> assembled_parts(const Graph& graph, const std::vector
   }
   for (; node != nullptr && node->op == Op::slice_update; node = is_link(value) ? node_at(value) : nullptr) {
     parts.push_back(whole(graph, node->operands[1]));
-    const auto& starts = node->attrs.get<Dims>("starts");
-    const auto& steps = node->attrs.get<std::vector<std::int64_t>>("steps");
-    for (std::size_t d = 0; d < starts.size(); ++d)
-      parts.back().to[d] = parts.back().to[d] * SymDim(steps[d]) + Affine(starts[d]);
+    parts.back().to = update_index(*node);
     value = node->operands[0];
   }
   if (parts.size() < kManyParts) return {};

@@ -41,6 +41,25 @@ MatmulOperand matmul_operand(const Graph& graph, const std::vector<int>& node_of
   return found;
 }
 
+bool generated_product(const Graph& graph, const Node& product) {
+  constexpr std::int64_t kPanel = std::int64_t(256) << 10;  // bytes of the right matrix, at most
+  const Type& type = graph.type(product.results[0]);
+  if (type.dtype != DType::F32 && type.dtype != DType::F64) return true;
+  const auto width = graph.type(product.operands[1]).shape.back().constant(),
+             depth = graph.type(product.operands[0]).shape.back().constant();
+  return width && depth && *width <= kPanel && *depth <= kPanel &&
+         *width * *depth * std::int64_t(size_in_bytes(type.dtype)) <= kPanel;
+}
+
+bool lies_by_columns(const Graph& graph, const std::vector<int>& node_of, const Node& product) {
+  const MatmulOperand right = matmul_operand(graph, node_of, product.operands[1]);
+  const std::size_t depth = std::size_t(right.permutation[right.permutation.size() - 2]);
+  if (node_of[right.source.index] >= 0) return depth + 1 == right.permutation.size();
+  for (const Input& input : graph.inputs)
+    if (input.value == right.source) return input_strides(graph, input)[depth] == SymDim(1);
+  return false;
+}
+
 std::string text(const Graph& graph, const Schedule& schedule) {
   std::string out;
   for (std::size_t g = 0; g < schedule.groups.size(); ++g) {

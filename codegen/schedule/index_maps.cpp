@@ -64,6 +64,20 @@ std::optional<Index> reshape_index(const Dims& operand, const Dims& result, cons
 
 }  // namespace
 
+Index identity_index(std::size_t rank) {
+  Index index;
+  for (std::uint32_t d = 0; d < rank; ++d) index.push_back(Affine(loop::VarId{d}));
+  return index;
+}
+
+Index update_index(const Node& update) {
+  const auto& starts = update.attrs.get<Dims>("starts");
+  const auto& steps = update.attrs.get<std::vector<std::int64_t>>("steps");
+  Index index = identity_index(starts.size());
+  for (std::size_t d = 0; d < starts.size(); ++d) index[d] = index[d] * SymDim(steps[d]) + Affine(starts[d]);
+  return index;
+}
+
 Affine linear_index(const Dims& shape, const Index& index) {
   Affine position;
   SymDim stride = 1;

@@ -17,6 +17,12 @@ std::optional<loop::Index> operand_index(const Graph& graph, const Node& node, c
 /// The other way, of a transpose or reshape: index of the result's element that is the operand's element `index`.
 std::optional<loop::Index> result_index(const Graph& graph, const Node& node, const loop::Index& index);
 
+/// The loop variables 0, 1, 2, ... themselves.
+loop::Index identity_index(std::size_t rank);
+
+/// Where in its base the element of a slice_update's update goes whose index is the loop variables 0, 1, 2, ...
+loop::Index update_index(const Node& update);
+
 /// Row-major position of `index` in `shape`.
 loop::Affine linear_index(const Dims& shape, const loop::Index& index);
 

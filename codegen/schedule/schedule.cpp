@@ -40,8 +40,6 @@ constexpr std::size_t kMaximalStages = 16;
 constexpr std::size_t kMaximalStores = 16;
 // Readers of one value that are looked at for a group to join.
 constexpr std::size_t kMaximalSiblings = 64;
-// At most so many bytes: the right matrix of a product that is computed by loops of ours.
-constexpr std::int64_t kPanel = std::int64_t(256) << 10;
 constexpr std::int64_t kRowsWorthCopying = 32;
 // Rows of a fused multi-pass kernel should stay in the cache between passes, or be many.
 constexpr std::int64_t kSmallSpace = 16384;
@@ -295,7 +293,7 @@ class Scheduler {
     if (const int scan = rounded_scan(current); scan >= 0) return place_scan(scan, value);
     switch (current.op) {
       case Op::nonzero: return place_nonzero(n);
-      case Op::matmul: return generated(current) ? place_product(n) : place_matmul(n);
+      case Op::matmul: return generated_product(graph_, current) ? place_product(n) : place_matmul(n);
       case Op::cumsum: case Op::cumprod: return place_scan(n, value);
       case Op::scatter: case Op::scatter_add: return place_scatter(n);
       default: break;
@@ -344,28 +342,6 @@ class Scheduler {
     }
   }
 
-  /// Whether a product is loops like any reduction. The library has routines for two dtypes; it is better where the
-  /// matrix on the right doesn't fit a core's cache, for it copies blocks of the matrix there.
-  bool generated(const Node& product) const {
-    const Type& type = graph_.type(product.results[0]);
-    if (type.dtype != DType::F32 && type.dtype != DType::F64) return true;
-    const auto width = shape(product.operands[1]).back().constant(),
-               depth = shape(product.operands[0]).back().constant();
-    return width && depth && *width <= kPanel && *depth <= kPanel &&
-           *width * *depth * std::int64_t(size_in_bytes(type.dtype)) <= kPanel;
-  }
-
-  /// Whether the right matrix lies by columns (a weight that is given transposed): lanes run along the sum then, and
-  /// operations on its result are computed one element at a time.
-  bool columns_contiguous(const Node& product) const {
-    const MatmulOperand right = matmul_operand(graph_, schedule_.node_of, product.operands[1]);
-    const std::size_t depth = std::size_t(right.permutation[right.permutation.size() - 2]);
-    if (!is_input(right.source)) return depth + 1 == right.permutation.size();
-    for (const Input& input : graph_.inputs)
-      if (input.value == right.source) return input_strides(graph_, input)[depth] == SymDim(1);
-    return false;
-  }
-
   bool node_is(ValueId value, Op op) const { return !is_input(value) && node(schedule_.node_of[value.index]).op == op; }
 
   /// How many rows of the left matrix meet one right matrix; of each batch, unless the right one is the same for all.
@@ -385,7 +361,7 @@ class Scheduler {
     std::vector<std::uint32_t> variables;
     // A weight that is given transposed is copied by rows once it serves enough rows of the left matrix: lanes run over
     // the columns then.
-    const bool by_columns = columns_contiguous(product);
+    const bool by_columns = lies_by_columns(graph_, schedule_.node_of, product);
     const bool copied =
         by_columns && node_is(product.operands[1], Op::transpose) && rows_of(product) >= kRowsWorthCopying;
     if (copied) demand(product.operands[1]);

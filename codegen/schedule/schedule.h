@@ -58,6 +58,14 @@ struct MatmulOperand {
 };
 MatmulOperand matmul_operand(const Graph& graph, const std::vector<int>& node_of, ValueId operand);
 
+/// Whether a product is loops like any reduction. The library has routines for two dtypes; it is better where the
+/// matrix on the right doesn't fit a core's cache, for it copies blocks of the matrix there.
+bool generated_product(const Graph& graph, const Node& product);
+
+/// Whether the right matrix lies by columns (a weight that is given transposed): lanes run along the sum then, and
+/// operations on its result are computed one element at a time.
+bool lies_by_columns(const Graph& graph, const std::vector<int>& node_of, const Node& product);
+
 /// Strides of an input, in elements.
 Strides input_strides(const Graph& graph, const Input& input);
 

@@ -14,12 +14,6 @@ using loop::VarId;
 
 namespace {
 
-Index identity_index(std::size_t rank) {
-  Index index;
-  for (std::uint32_t d = 0; d < rank; ++d) index.push_back(Affine(VarId{d}));
-  return index;
-}
-
 class Walk {
  public:
   Walk(const Graph& graph, const std::vector<int>& node_of)
@@ -60,11 +54,7 @@ class Walk {
 
   /// Where the elements of an update of a slice lie in what the views make of it.
   std::optional<Index> place(const Node& update, const std::vector<const Node*>& views) const {
-    const auto& starts = update.attrs.get<Dims>("starts");
-    const auto& steps = update.attrs.get<std::vector<std::int64_t>>("steps");
-    Index index;
-    for (std::size_t d = 0; d < starts.size(); ++d)
-      index.push_back(Affine(VarId{std::uint32_t(d)}) * SymDim(steps[d]) + Affine(starts[d]));
+    Index index = update_index(update);
     Budget::spend(1 + views.size());
     for (auto view = views.rbegin(); view != views.rend(); ++view) {
       const auto further = result_index(graph_, **view, index);

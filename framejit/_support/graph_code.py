@@ -9,6 +9,7 @@ import linecache
 import math
 import re
 import sys
+import weakref
 
 import numpy
 
@@ -32,8 +33,10 @@ def function(graph, library):
     name = f"<graph of {graph.name}, {id(graph):x}>"
     space = {"numpy": numpy, "math": math, library: sys.modules[library], **writer.externs}
     exec(compile(writer.text, name, "exec"), space)
+    made = space[writer.name]
     linecache.cache[name] = (len(writer.text), None, writer.text.splitlines(True), name)
-    return space[writer.name]
+    weakref.finalize(made, linecache.cache.pop, name, None)
+    return made
 
 
 def replay(graph, example_inputs):
@@ -44,8 +47,9 @@ def replay(graph, example_inputs):
 
         @torch.no_grad()
         def run_torch(*arguments):
-            return run(*(torch.from_numpy(numpy.array(x)) if isinstance(x, (numpy.ndarray, numpy.generic)) else x for x in arguments[:arrays]),
-                       *arguments[arrays:])
+            tensors = (torch.from_numpy(numpy.array(x)) if isinstance(x, (numpy.ndarray, numpy.generic)) else x
+                       for x in arguments[:arrays])
+            return run(*tensors, *arguments[arrays:])
 
         return run_torch
 
@@ -72,7 +76,7 @@ class _Writer:
         self.library, self.lines, self.externs = library, [], {}
         self.symbols = len(graph.symbols)
         self.names, self.dtypes, self.shapes = {}, {}, {}
-        self.taken = {library, "numpy", "math"}
+        self.taken = {library, "numpy", "math", "sum", "range", "len", "max", "min", "complex", "slice", "ValueError"}
         self.name = self.identifier(graph.name)
         parameters = []
         for value, name, dtype, shape in graph.inputs:
@@ -100,8 +104,10 @@ class _Writer:
     def identifier(self, name):
         plain = re.sub(r"\W+", "_", name).strip("_") or "x"
         plain = f"x{plain}" if plain[0].isdigit() else f"{plain}_" if keyword.iskeyword(plain) else plain
+        if re.fullmatch(r"[sv]\d+(_\d+)?", plain):  # sizes and values
+            plain += "_"
         found, count = plain, 1
-        while found in self.taken or re.fullmatch(r"[sv]\d+", found):
+        while found in self.taken:
             count += 1
             found = f"{plain}_{count}"
         self.taken.add(found)
@@ -121,7 +127,8 @@ class _Writer:
             self.names[result] = f"v{number}" if len(node.results) == 1 else f"v{number}_{len(self.names)}"
             self.dtypes[result], self.shapes[result] = dtype, shape
         statement = Statement(self, node, number)
-        made = operations[node.op][0 if self.library == "numpy" else 1](statement, *(self.names[value] for value in node.operands))
+        write = operations[node.op][0 if self.library == "numpy" else 1]
+        made = write(statement, *(self.names[value] for value in node.operands))
         if self.library == "numpy" and not statement.shape and node.op not in ("constant", "dim", "extern_call"):
             made = f"numpy.asarray({made})"  # its operations give scalars
         names = ", ".join(self.names[value] for value in node.results)
@@ -147,7 +154,8 @@ class Statement:
         self.writer.lines.append(text)
 
     def variable(self, name):
-        return f"{name}{self.number}"
+        """A name that nothing else has."""
+        return self.writer.identifier(f"{name}{self.number}")
 
     def operand_type(self, i=0):
         return self.writer.dtypes[self.node.operands[i]]
@@ -167,7 +175,8 @@ class Statement:
             else:
                 flipped.append(axis)
                 # From the last element on: none of them is at `start - step` where there are none.
-                index.append(f"{_plus(_plus(start, _times(size, step)), -step)}:{_plus(start, 1)}" + (f":{-step}" if step != -1 else ""))
+                last = _plus(_plus(start, _times(size, step)), -step)
+                index.append(f"{last}:{_plus(start, 1)}" + (f":{-step}" if step != -1 else ""))
         return ", ".join(index) or "...", flipped
 
 
@@ -234,15 +243,22 @@ def _extreme(name):
 
 def _over_axes(numpy_name, torch_name, of_type=False):
     """of_type: sums and products, in the type of the operand. torch's products are over one axis."""
+    def dtype(step):
+        return f", dtype={step.dtype}" if of_type else ""
+
     def over_torch(step, x):
-        if torch_name != "prod" and len(step.attrs["axes"]) > 1:
-            return f"{x}.{torch_name}({_tuple(step.attrs['axes'])}{f', dtype={step.dtype}' if of_type else ''})"
-        for axis in sorted(step.attrs["axes"], reverse=True):
-            x = f"{x}.{torch_name}({axis}{f', dtype={step.dtype}' if of_type else ''})"
+        axes = sorted(step.attrs["axes"], reverse=True)
+        for axis in axes if torch_name == "prod" or len(axes) == 1 else [_tuple(step.attrs["axes"])]:
+            x = f"{x}.{torch_name}({axis}{dtype(step)})"
         return x
 
-    return (lambda step, x: f"numpy.{numpy_name}({x}, axis={_tuple(step.attrs['axes'])}{f', dtype={step.dtype}' if of_type else ''})",
-            over_torch)
+    return lambda step, x: f"numpy.{numpy_name}({x}, axis={_tuple(step.attrs['axes'])}{dtype(step)})", over_torch
+
+
+def _rounded(numpy_name, torch_name=None):
+    """Older versions of NumPy make floats of integers."""
+    by_numpy, by_torch = _plain(numpy_name, torch_name)
+    return lambda step, x: by_numpy(step, x) if step.type[0] == "f" else f"{x}.copy()", by_torch
 
 
 def _iota(step):
@@ -338,7 +354,8 @@ def _gather(step, x, *indices):
 def _take_along_torch(step, x, indices):
     axis = step.attrs["axis"]
     # torch's own function takes no negative indices.
-    return f"torch.gather({x}, {axis}, torch.where({indices} < 0, {indices} + {_size(step.operand_shape()[axis])}, {indices}))"
+    size = _size(step.operand_shape()[axis])
+    return f"torch.gather({x}, {axis}, torch.where({indices} < 0, {indices} + {size}, {indices}))"
 
 
 def _scatter(step, base, updates, *indices):
@@ -363,7 +380,8 @@ def _scatter_add_torch(step, base, updates, *indices):
     rows, of_updates = len(step.operand_shape(2)), len(step.operand_shape(1))
     moved = [*range(axis, axis + rows), *range(axis), *range(axis + rows, of_updates)]
     back = [order.index(i) for i in range(rank)]
-    return (f"{base}.permute({_tuple(order)}).contiguous().index_put({_tuple(indices)}, {updates}.permute({_tuple(moved)}), accumulate=True)"
+    moved = f"{updates}.permute({_tuple(moved)})"
+    return (f"{base}.permute({_tuple(order)}).contiguous().index_put({_tuple(indices)}, {moved}, accumulate=True)"
             f".permute({_tuple(back)})")
 
 
@@ -431,11 +449,12 @@ operations = {
     "asinh": _plain("arcsinh"),
     "acosh": _plain("arccosh"),
     "atanh": _plain("arctanh"),
-    "erf": _typed(lambda step, x: f"numpy.vectorize(math.erf, otypes=[numpy.float64])({x})", lambda step, x: f"{x}.erf()"),
-    "floor": _plain("floor"),
-    "ceil": _plain("ceil"),
-    "round": _plain("rint", "round"),
-    "trunc": _plain("trunc"),
+    "erf": _typed(lambda step, x: f"numpy.vectorize(math.erf, otypes=[numpy.float64])({x})",
+                  lambda step, x: f"{x}.erf()"),
+    "floor": _rounded("floor"),
+    "ceil": _rounded("ceil"),
+    "round": _rounded("rint", "round"),
+    "trunc": _rounded("trunc"),
     "is_nan": _plain("isnan"),
     "is_inf": _plain("isinf"),
     "is_finite": _plain("isfinite"),
@@ -453,7 +472,7 @@ operations = {
     "mod": _infix("%"),
     "trunc_div": (_trunc_div, lambda step, a, b: f"torch.div({a}, {b}, rounding_mode='trunc')"),
     "fmod": _plain("fmod"),
-    "pow": _infix("**"),
+    "pow": _plain("power", "pow"),
     "atan2": _plain("arctan2"),
     "hypot": _plain("hypot"),
     "copysign": _plain("copysign"),
@@ -498,10 +517,12 @@ operations = {
     "cumprod": _same(lambda step, x: f"{x}.cumprod({step.attrs['axis']}, dtype={step.dtype})"),
     # indices as data
     "gather": _same(_gather),
-    "take_along": (lambda step, x, indices: f"numpy.take_along_axis({x}, {indices}, {step.attrs['axis']})", _take_along_torch),
+    "take_along": (lambda step, x, indices: f"numpy.take_along_axis({x}, {indices}, {step.attrs['axis']})",
+                   _take_along_torch),
     "scatter_add": (_scatter_add_numpy, _scatter_add_torch),
     "scatter": _same(_scatter),
-    "nonzero": (_counted(lambda x: f"numpy.flatnonzero({x})"), _counted(lambda x: f"{x}.reshape(-1).nonzero().reshape(-1)")),
+    "nonzero": (_counted(lambda x: f"numpy.flatnonzero({x})"),
+                _counted(lambda x: f"{x}.reshape(-1).nonzero().reshape(-1)")),
     # products and the library's own functions
     "matmul": _infix("@"),
     "extern_call": (_no_numpy, _extern_call),

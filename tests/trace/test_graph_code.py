@@ -16,7 +16,8 @@ def test_every_operation_has_a_row():
 
 
 @both_libraries
-@pytest.mark.parametrize("name", ["pointwise", "casts", "shapes", "reductions", "indices", "updates", "integers", "products", "scans"])
+@pytest.mark.parametrize("name", ["pointwise", "casts", "shapes", "reductions", "indices", "updates", "integers", "products", "scans",
+                                  "rounding"])
 def test_replay_agrees_with_the_library(lib, name):
     def pointwise(x, y):
         return lib.where(x > y, lib.tanh(x) / (lib.abs(y) + 1), lib.maximum(x, -y)) ** 2
@@ -51,6 +52,11 @@ def test_replay_agrees_with_the_library(lib, name):
 
     def scans(x, y):
         return x.cumsum(0), y.cumsum(1)
+
+    def rounding(x, y):
+        whole = (x * 10).astype(np.int32) if lib.name == "numpy" else (x * 10).int()
+        library = np if lib.name == "numpy" else torch
+        return library.floor(y), library.ceil(whole) * 1, library.trunc(y * 7), library.round(y * 9), y ** x.shape[0], 2.0 ** y
 
     same_as_eager(locals()[name], lib.sample((3, 4)), lib.sample((3, 4), seed=1), backend="eager", calls=3)
 
@@ -174,7 +180,16 @@ def test_names_that_python_has(lib):
     def f(numpy, v0, s0):
         return numpy * v0 + s0
 
+    def sum(len, max, updated2):
+        len[1:, 1:] = max[1:, 1:] * 2
+        return (max > updated2) & (len < max)
+
     arrays = [lib.sample((3, 4), seed=i) for i in range(3)]
+    given = [a + 0 for a in arrays]
+    [(graph, examples)] = captured(sum, *given)
+    run = graph_code.function(graph, lib.name)
+    again = [arrays[i] if x is given[i] else None for x in examples for i in range(3) if x is given[i]]
+    np.testing.assert_array_equal(np.asarray(run(*again)[0]), np.asarray(sum(*[a + 0 for a in arrays])))
     [(graph, examples)] = captured(f, *arrays)
     run = graph_code.function(graph, lib.name)
     np.testing.assert_array_equal(np.asarray(run(*examples)[0]), np.asarray(f(*arrays)))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import framejit
+import passes
 
 compile = functools.partial(framejit.compile, retire=True)  # which the other tests are without
 
@@ -24,37 +25,20 @@ def check(fn, *arguments, piece=True):
         for a, b in zip(*copies):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
     if piece:
-        assert any("passes are a piece" in loop for loop in framejit.explain(compiled).so_far().loops)
+        passes.expect_pieces(compiled)
 
 
 X = np.random.default_rng(0).random((300, 5))
 
 
-@pytest.mark.parametrize("start, stop, step", [(0, 300, 1), (5, 300, 2), (299, -1, -1), (299, 3, -4), (-300, 0, 1)])
-def test_ranges(start, stop, step):
-    def loop(x):
-        out, h = np.zeros_like(x), x[0]
-        for t in range(start, stop, step):
-            h = mix(h, x[t]) + x[t] * t * 0.001
-            out[t] = h[::-1]
-        return out, t
-
-    check(loop, X)
+@pytest.mark.parametrize("bounds", passes.RANGES, ids=str)
+def test_ranges(bounds):
+    check(passes.over_range(mix, np.zeros_like, *bounds), X)
 
 
-@pytest.mark.parametrize("at", [0, 20, 63, 150, 299])
+@pytest.mark.parametrize("at", passes.PASSES)
 def test_a_loop_that_ends_at_some_pass(at):
-    def loop(x, at):
-        h = x[0]
-        for t in range(300):
-            h = mix(h, x[t])
-            if t == at:
-                break
-        else:
-            h = h + 1000
-        return h, t
-
-    check(loop, X, at, piece=False)
+    check(passes.that_ends_at_some_pass(mix), X, at, piece=False)
 
 
 def test_loops_in_loops_and_lists():

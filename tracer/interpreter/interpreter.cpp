@@ -151,8 +151,8 @@ void TraceRun::look_at_loop(const Frame& frame) {
 }
 
 /// A long loop over a range is no part of what is around it: some passes are a piece that runs again and again, so that
-/// it costs the same to compile however many there are. A derivative is worth more code: that of a piece writes what the
-/// next one reads, and autograd runs one after the other.
+/// it costs the same to compile however many there are. A derivative is worth more code: autograd goes through the
+/// pieces one after the other.
 void TraceRun::cut_long_loop(const Frame& frame, std::size_t nodes_of_a_pass) {
   constexpr double kFewPasses = 64, kFewNodes = 500, kFewOfADerivative = 2500;
   const auto* iterator = frame.stack.empty() ? nullptr : as<IteratorValue>(frame.stack.back());
