@@ -8,7 +8,7 @@
 #include "codegen/compile.h"
 #include "codegen/cuda/compile_cuda.h"
 #include "cpython/signals.h"
-#include "frame_hook/python_graph.h"
+#include "frame_hook/graphs/python_graph.h"
 #include "guards/source.h"
 #include "runtime/base/error.h"
 #include "runtime/base/layout.h"
@@ -20,8 +20,8 @@ namespace {
 
 namespace py = pybind11;
 
-Ref<> backend_resolver;
-std::array<Ref<>, 3> error_types;
+Ref<> backend_resolver, graph_maker;
+std::array<Ref<>, 4> error_types;
 
 constexpr const char* kAdvice =
     "\n  try   print(graph) in the back end shows what each result is; backend=\"eager\" runs the same graph";
@@ -34,8 +34,8 @@ std::string shown(PyObject* object) {
   return bytes ? bytes : "";
 }
 
-/// Python's exception as the cause of a BackendError whose text starts with `what`. What ends a program
-/// (KeyboardInterrupt) stays as it is.
+}  // namespace
+
 BackendFailure raised_by(const std::string& what) {
   Ref<> cause = Ref<>::steal(fj_take_exception());
   if (!PyObject_IsInstance(cause.get(), PyExc_Exception)) return {std::move(cause)};
@@ -47,6 +47,8 @@ BackendFailure raised_by(const std::string& what) {
   PyException_SetCause(error.get(), cause.release());
   return {std::move(error)};
 }
+
+namespace {
 
 /// `what` has given `found` in place of `expected`. With no Python error set.
 BackendFailure gave(const std::string& what, const std::string& found, const std::string& expected) {
@@ -236,8 +238,10 @@ std::unique_ptr<Program> compile_with_callable(const Segment& segment, const Fra
     }
   }
   std::shared_ptr<const Graph> graph = segment.graph;
-  py::object given = python_graph(graph, segment.externs);
-  PyObject* arguments[] = {given.ptr(), examples.get()};
+  const py::object captured = python_graph(graph, segment.externs);
+  const Ref<> given = Ref<>::steal(PyObject_CallOneArg(graph_maker.get(), captured.ptr()));
+  if (!given) throw raised_by("framejit");
+  PyObject* arguments[] = {given.get(), examples.get()};
   const LetSignals interruptible;
   Ref<> compiled = Ref<>::steal(PyObject_Vectorcall(callable, arguments, 2, nullptr));
   const std::string who = "framejit: the back end " + name + ", given the graph of " + graph->name + ",";
@@ -386,13 +390,14 @@ std::unique_ptr<Program> compile_backward(const Graph& graph, int device, const 
   });
 }
 
+void set_graph_maker(Ref<> made) { graph_maker = std::move(made); }
 void set_backend_resolver(Ref<> resolver) { backend_resolver = std::move(resolver); }
 PyObject* error_type(ErrorKind kind) {
   PyObject* type = error_types[std::size_t(kind)].get();
   return type != nullptr ? type : PyExc_RuntimeError;
 }
-void set_error_types(Ref<> error, Ref<> graph_break, Ref<> backend) {
-  error_types = {std::move(error), std::move(graph_break), std::move(backend)};
+void set_error_types(Ref<> error, Ref<> graph_break, Ref<> backend, Ref<> graph) {
+  error_types = {std::move(error), std::move(graph_break), std::move(backend), std::move(graph)};
 }
 
 }  // namespace fj

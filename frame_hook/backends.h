@@ -26,6 +26,10 @@ struct NoProgram : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Python's exception, which is set, as the cause of a BackendError whose text starts with `what`. What ends a program
+/// (KeyboardInterrupt) stays as it is.
+BackendFailure raised_by(const std::string& what);
+
 /// Why the back end takes no arrays of a device, or of the host; "": it does. The first time it is asked of a device
 /// its driver is opened.
 std::string device_refusal(int device, const Options& options, bool own_backend);
@@ -43,11 +47,13 @@ std::unique_ptr<Program> compile_backward(const Graph& graph, int device, const 
 /// A borrowed reference to the callable that Python has registered under a name; null if there is none.
 /// `resolver` is set once by the package: name -> callable or None.
 void set_backend_resolver(Ref<> resolver);
+/// `made(captured_graph) -> framejit.Graph`: what a user's back end is given. Set once by the package.
+void set_graph_maker(Ref<> made);
 bool is_builtin_backend(std::string_view name);
 
-/// The exception types of the package: Error, GraphBreakError, BackendError. Borrowed.
-enum class ErrorKind { Error, GraphBreak, Backend };
+/// The exception types of the package: Error, GraphBreakError, BackendError, GraphError. Borrowed.
+enum class ErrorKind { Error, GraphBreak, Backend, Graph };
 PyObject* error_type(ErrorKind kind);
-void set_error_types(Ref<> error, Ref<> graph_break, Ref<> backend);
+void set_error_types(Ref<> error, Ref<> graph_break, Ref<> backend, Ref<> graph);
 
 }  // namespace fj

@@ -12,6 +12,7 @@
 #include "frame_hook/loop_account.h"
 #include "frame_hook/backends.h"
 #include "frame_hook/compared_call.h"
+#include "frame_hook/graphs/graph_passes.h"
 #include "frame_hook/segment_bytes.h"
 #include "runtime/base/budget.h"
 #include "runtime/base/error.h"
@@ -139,11 +140,19 @@ Compiled compile_request(FunctionState& state, CodeCache& cache, int entry, cons
         "a tensor that requires a gradient reaches the result, whose derivative has no rule; detach() it";
     return {nullptr, refuse_break(segment, true)};
   }
+  if (segment.edited && segment.eager_gradient) {
+    PyErr_Format(error_type(ErrorKind::Error),
+                 "framejit: a result of the edited graph of `%s` needs a gradient that the graph can't give: an operation "
+                 "without a derivative, or an array that is written; call it under torch.no_grad() or with tensors that "
+                 "are detached",
+                 state.name.c_str());
+    return {nullptr, true};
+  }
   std::size_t code_bytes = 0;
   if (segment.graph && !segment.program && !segment.eager_gradient)
     segment.program = compile_graph(segment, values, options, callable, code_bytes);
   segment.bytes = bytes_of(segment, code_bytes, cache.decoded());
-  if (may_be_slower(segment, options, callable != nullptr)) segment.race = std::make_unique<EagerRace>();
+  if (may_be_slower(segment, options, callable != nullptr || state.passes)) segment.race = std::make_unique<EagerRace>();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::shared_ptr<const Segment> published = std::move(traced.segment);
   if (published->derivative)
@@ -221,6 +230,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     request.start_instruction = instruction;
     request.values = values;
     request.generalise = place.generalise;
+    request.generalise.marks = state.marks;
     request.generalise.all_dynamic = options.dynamic.value_or(false);
     request.generalise.never_dynamic = !options.dynamic.value_or(true);
     request.many = place.segments.size() >= 3;
@@ -233,6 +243,10 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     PyObject* const callable = options.backend == state.options.backend ? state.backend.get() : nullptr;
     request.generalise.builtin_backend = callable == nullptr && is_builtin_backend(options.backend);
     request.refusal = [&](int device) { return device_refusal(device, options, callable != nullptr); };
+    if (state.passes)
+      request.edit = [&](Segment& segment, const GuardSet& guards, const SourceTable& sources) {
+        return run_passes(state.name, state.passes.get(), segment, guards, sources, values);
+      };
     request.instruction_limit = int(options.instruction_limit);
     for (int nodes = int(options.node_limit);;) {
       request.cut = cache.bearable_nodes < options.node_limit;

@@ -47,6 +47,7 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(self_of(self)->function);
   if (const FunctionState* state = self_of(self)->state; state != nullptr) {
     Py_VISIT(state->backend.get());
+    Py_VISIT(state->passes.get());
     for (const auto& cache : state->caches)
       if (const int stop = cache->traverse(visit, arg)) return stop;
     return state->reached->traverse(visit, arg);
@@ -187,7 +188,7 @@ PyTypeObject* compiled_function_type() {
 
 bool is_compiled_function(PyObject* object) { return type != nullptr && Py_IS_TYPE(object, type); }
 
-Ref<> new_compiled_function(PyObject* function, Options options, Ref<> backend) {
+Ref<> new_compiled_function(PyObject* function, Options options, Ref<> backend, Ref<> passes) {
   auto* compiled = reinterpret_cast<CompiledFunction*>(type->tp_alloc(type, 0));
   if (compiled == nullptr) return {};
   compiled->vectorcall = call;
@@ -195,6 +196,7 @@ Ref<> new_compiled_function(PyObject* function, Options options, Ref<> backend) 
   compiled->state = new FunctionState;
   compiled->state->options = std::move(options);
   compiled->state->backend = std::move(backend);
+  compiled->state->passes = std::move(passes);
   Ref<> name = Ref<>::steal(PyObject_GetAttrString(function, "__qualname__"));
   const char* text = name ? PyUnicode_AsUTF8(name.get()) : nullptr;
   compiled->state->name = text != nullptr ? text : "?";

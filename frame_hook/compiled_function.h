@@ -15,7 +15,7 @@ namespace fj {
 PyTypeObject* compiled_function_type();
 bool is_compiled_function(PyObject* object);
 /// A new wrapper of a plain Python function. `backend`: the user's callable or null.
-Ref<> new_compiled_function(PyObject* function, Options options, Ref<> backend);
+Ref<> new_compiled_function(PyObject* function, Options options, Ref<> backend, Ref<> passes);
 /// Of a CompiledFunction.
 PyObject* wrapped_function(PyObject* compiled);
 FunctionState& function_state(PyObject* compiled);

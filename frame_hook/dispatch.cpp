@@ -144,6 +144,11 @@ SegmentStatus run_segment(FunctionState& state, const Options& options, const Se
     if (update.interrupt)
       return raises_soon(options, values, update.interrupt) ? SegmentStatus::Eager : SegmentStatus::Raised;
     PyErr_Clear();
+    if (segment.edited) {
+      PyErr_Format(error_type(ErrorKind::Error), "framejit: the edited graph of `%s` could not be run: %s",
+                   state.name.c_str(), update.reason.empty() ? "its program failed" : update.reason.c_str());
+      return SegmentStatus::Raised;
+    }
     if (options.follow) fallback_reason = update.reason;
     state.events->fallback(state.name, update.reason.empty() ? "a compiled piece could not finish" : update.reason);
   } catch (const BackendFailure& failure) {
@@ -675,6 +680,8 @@ std::string why_eager() {
 
 EagerScope::EagerScope() { eager_depth++; }
 EagerScope::~EagerScope() { eager_depth--; }
+TracedScope::TracedScope() : outer_(std::exchange(eager_depth, 0)) {}
+TracedScope::~TracedScope() { eager_depth = outer_; }
 
 PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObject* const* args, std::size_t nargsf,
                         PyObject* kwnames) {

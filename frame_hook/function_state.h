@@ -16,6 +16,8 @@ namespace fj {
 struct FunctionState {
   Options options;                       // given to `compile`; where a `with framejit.options` block is open, it wins
   Ref<> backend;                         // the user's callable, or null
+  std::vector<std::pair<std::string, DynamicAxis>> marks;  // axes of its arguments that change, by source
+  Ref<> passes;                          // what edits its graphs (framejit/_passes.py), or null
   /// One cache per set of options in use: the first is that of `options`.
   std::vector<std::shared_ptr<CodeCache>> caches;
   std::shared_ptr<Events> events = std::make_shared<Events>();
@@ -40,6 +42,17 @@ class EagerScope {
   EagerScope();
   ~EagerScope();
   EagerScope(const EagerScope&) = delete;
+};
+
+/// Inside of such a scope, a call that is traced all the same: one graph is captured while another one is compiled.
+class TracedScope {
+ public:
+  TracedScope();
+  ~TracedScope();
+  TracedScope(const TracedScope&) = delete;
+
+ private:
+  const int outer_;
 };
 
 }  // namespace fj

@@ -81,7 +81,7 @@ double saved_nanoseconds(const Segment& segment, std::span<const std::int64_t> s
 }
 
 bool loops_may_leave(const FunctionState& state, const Options& options) {
-  return options.retire && !options.follow && !options.fullgraph && state.backend.get() == nullptr &&
+  return options.retire && !options.follow && !options.fullgraph && state.backend.get() == nullptr && state.passes.get() == nullptr &&
          (options.backend == "auto" || options.backend == "llvm");
 }
 

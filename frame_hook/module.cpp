@@ -10,8 +10,9 @@
 #include "frame_hook/backends.h"
 #include "frame_hook/compile_segment.h"
 #include "frame_hook/compiled_function.h"
+#include "frame_hook/graphs/graph_builder.h"
 #include "frame_hook/interpreted.h"
-#include "frame_hook/python_graph.h"
+#include "frame_hook/graphs/python_graph.h"
 #include "graph_ir/ops.h"
 #include "tracer/regions/loop_region.h"
 #include "runtime/background.h"
@@ -72,10 +73,12 @@ Options changed(Options options, const py::dict& changes) {
   return options;
 }
 
-py::object compile_function(py::object function, const py::dict& options, py::object backend) {
+py::object compile_function(py::object function, const py::dict& options, py::object backend, py::object passes) {
   if (!PyFunction_Check(function.ptr())) throw py::type_error("framejit.compile takes a function here");
   Ref<> callable = backend.is_none() ? Ref<>() : Ref<>::borrow(backend.ptr());
-  return owned(new_compiled_function(function.ptr(), changed(environment_options(), options), std::move(callable)));
+  Ref<> edit = passes.is_none() ? Ref<>() : Ref<>::borrow(passes.ptr());
+  return owned(new_compiled_function(function.ptr(), changed(environment_options(), options), std::move(callable),
+                                     std::move(edit)));
 }
 
 FunctionState& state_of(const py::object& compiled) {
@@ -198,6 +201,11 @@ py::object call_eagerly(py::object function, py::args args, py::kwargs kwargs) {
   return owned(PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr()));
 }
 
+py::object call_traced(py::object function, py::args args, py::kwargs kwargs) {
+  TracedScope traced;
+  return owned(PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr()));
+}
+
 }  // namespace
 }  // namespace fj
 
@@ -206,11 +214,13 @@ PYBIND11_MODULE(_core, module) {
   module.attr("CompiledFunction") =
       py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(compiled_function_type()));
   bind_graph(module);
+  bind_graph_builder(module);
   remember_known_functions();
   if (Py_AtExit(end_background) != 0)
     throw std::runtime_error("framejit: this process has no room for another exit function");
   module.def("self_check", [] { return fj_self_check(); }, "None, or why nothing is compiled on this Python.");
-  module.def("compile_function", compile_function);
+  module.def("compile_function", compile_function, py::arg("function"), py::arg("options"), py::arg("backend"),
+             py::arg("passes") = py::none());
   module.def("options_of", [](const py::object& compiled) {
     const Options& options = state_of(compiled).options;
     py::dict result;
@@ -220,6 +230,10 @@ PYBIND11_MODULE(_core, module) {
   module.def("backend_of", [](const py::object& compiled) -> py::object {
     PyObject* backend = state_of(compiled).backend.get();
     return backend != nullptr ? py::reinterpret_borrow<py::object>(backend) : py::none();
+  });
+  module.def("passes_of", [](const py::object& compiled) -> py::object {
+    PyObject* passes = state_of(compiled).passes.get();
+    return passes != nullptr ? py::reinterpret_borrow<py::object>(passes) : py::none();
   });
   module.def("operation_names", [] {
     py::list names;
@@ -272,11 +286,21 @@ PYBIND11_MODULE(_core, module) {
                for (const auto& [axis, name, min, max] : axes) marks.push_back({axis, name, min, max});
                if (!mark_dynamic(array.ptr(), marks)) throw py::error_already_set();
              });
+  module.def("mark_arguments",
+             [](const py::object& compiled,
+                const std::vector<std::tuple<std::string, int, std::string, std::int64_t, std::int64_t>>& axes) {
+               for (const auto& [source, axis, name, min, max] : axes)
+                 state_of(compiled).marks.push_back({source, {axis, name, min, max}});
+             },
+             "Says which axes of a compiled function's arguments change: (\"L.x\", axis, name, min, max).");
   module.def("call_eagerly", call_eagerly);
-  module.def("set_error_types", [](py::object error, py::object graph_break, py::object backend) {
-    set_error_types(Ref<>::borrow(error.ptr()), Ref<>::borrow(graph_break.ptr()), Ref<>::borrow(backend.ptr()));
+  module.def("call_traced", call_traced, "Calls a compiled function, also while another one is traced.");
+  module.def("set_error_types", [](py::object error, py::object graph_break, py::object backend, py::object graph) {
+    set_error_types(Ref<>::borrow(error.ptr()), Ref<>::borrow(graph_break.ptr()), Ref<>::borrow(backend.ptr()),
+                    Ref<>::borrow(graph.ptr()));
   });
   module.def("set_backend_resolver", [](py::object resolver) { set_backend_resolver(Ref<>::borrow(resolver.ptr())); });
+  module.def("set_graph_maker", [](py::object made) { set_graph_maker(Ref<>::borrow(made.ptr())); });
   module.def("is_builtin_backend", [](const std::string& name) { return is_builtin_backend(name); });
   module.def("run_interpreted", [](py::object function, py::tuple args, py::dict kwargs, long count) {
     return owned(run_interpreted(function.ptr(), args.ptr(), kwargs.ptr(), count));

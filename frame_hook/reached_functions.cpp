@@ -160,6 +160,7 @@ Reached* ReachedFunctions::find(PyCodeObject* code, FjFrame* frame) {
   entry->state.code = Ref<PyCodeObject>::borrow(code);
   entry->state.options = root_.options;
   entry->state.backend = root_.backend;
+  entry->state.passes = root_.passes;
   entry->state.events = root_.events;
   entry->state.reached = std::shared_ptr<ReachedFunctions>(std::shared_ptr<void>(), this);  // the root owns it
   const char* name = PyUnicode_AsUTF8(code->co_qualname);

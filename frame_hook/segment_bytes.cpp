@@ -73,7 +73,8 @@ std::size_t held_by(const Graph& graph) {
   for (const Input& input : graph.inputs) bytes += held_by(input.name) + (input.strides ? held_by(*input.strides) : 0);
   for (const Output& output : graph.outputs) bytes += output.strides ? held_by(*output.strides) : 0;
   for (const Node& node : graph.nodes)
-    bytes += array_of(node.operands) + held_by(node.attrs) + array_of(node.results) + held_by(node.location.file);
+    bytes += array_of(node.operands) + held_by(node.attrs) + array_of(node.results) + held_by(node.location.file) +
+             held_by(node.location.module);
   for (const Composite& composite : graph.composites)
     bytes += array_of(composite.operands) + array_of(composite.kept) + held_by(composite.attrs);
   bytes += block(graph.value_count() * sizeof(Type));

@@ -12,14 +12,16 @@ if _uncompiled.in_subinterpreter():
     from framejit._uncompiled import *
     __all__ = _uncompiled.__all__
 else:
-    from framejit._core import CompiledFunction, Graph
+    from framejit._core import CompiledFunction
     from framejit._api import (cache_info, compile, disable, graph_break, is_compiling, mark_dynamic, options, reset, set_logs,
                                _using)
     from framejit._backends import register_backend
     from framejit._dim import Dim
-    from framejit._errors import BackendError, Error, GraphBreakError
+    from framejit._errors import BackendError, Error, GraphBreakError, GraphError
     from framejit._explain import explain
+    from framejit._graph.capture import capture
+    from framejit._graph.nodes import Graph, Node
     from framejit._pickle import reduce_function as _reduce_function, reduce_method as _reduce_method
     from framejit._transforms import grad, hessian, jacobian, jvp, value_and_grad, vjp, vmap
 
-    __all__ = [*_uncompiled.__all__, "CompiledFunction", "Graph"]
+    __all__ = [*_uncompiled.__all__, "CompiledFunction", "Graph", "Node"]

@@ -9,13 +9,13 @@ import warnings
 from framejit import _core
 from framejit._backends import resolve
 from framejit._dim import LARGEST, Dim
-from framejit._errors import BackendError, Error, GraphBreakError
+from framejit._errors import BackendError, Error, GraphBreakError, GraphError
 from framejit._wrap import wrap_object
 
-_core.set_error_types(Error, GraphBreakError, BackendError)
+_core.set_error_types(Error, GraphBreakError, BackendError, GraphError)
 
 
-def compile(function=None, *, backend=None, **options):
+def compile(function=None, *, backend=None, passes=None, **options):
     """Compiles a function, method, module or callable object; also a decorator, with or without options.
 
     backend: "auto", "llvm", "cuda", "eager", "reference", a registered name, or `backend(graph, example_inputs) -> callable`;
@@ -23,11 +23,22 @@ def compile(function=None, *, backend=None, **options):
     fullgraph: raise GraphBreakError where a graph would break. dynamic: sizes are symbols from the first call (True), never
     (False), or once one has changed (None). mode: "default"; for CUDA devices also "reduce-overhead", which
     issues kernels that follow each other as one CUDA graph, "max-autotune-no-cudagraphs", which measures sizes of blocks, and
-    "max-autotune", both. Further options: `framejit.options`.
+    "max-autotune", both. passes: functions `f(graph) -> graph` that are given each captured graph (a framejit.Graph) before the back
+    end, in order, and return it, edited or not; they run once for each graph that is compiled. Further options: `framejit.options`.
     """
     if function is None:
         _check(backend, options)
-        return functools.partial(compile, backend=backend, **options)
+        return functools.partial(compile, backend=backend, passes=passes, **options)
+    edit = None
+    if passes is not None:
+        from framejit._graph.passes import Passes
+
+        edit = passes if isinstance(passes, Passes) else Passes(passes)
+    return compile_with_passes(function, edit, backend=backend, **options)
+
+
+def compile_with_passes(function, edit, *, backend=None, **options):
+    """As `compile`. edit: None, or `edit(captured_graph, what tracing found) -> captured_graph or None` for each graph as captured."""
     callable_backend = _check(backend, options)
     if callable_backend is None:
         if backend is not None:
@@ -36,7 +47,10 @@ def compile(function=None, *, backend=None, **options):
         options["backend"] = getattr(backend, "__name__", "custom") if not isinstance(backend, str) else backend
 
     def compiled(plain):
-        return _core.compile_function(plain, options, callable_backend)
+        return _core.compile_function(plain, options, callable_backend, edit)
+
+    def again(part):
+        return compile_with_passes(part, edit, backend=backend, **_without_backend(options))
 
     _load_helpers()
     if isinstance(function, _core.CompiledFunction):
@@ -45,12 +59,11 @@ def compile(function=None, *, backend=None, **options):
         _notice_once()
         return compiled(function)
     if isinstance(function, (staticmethod, classmethod)):
-        return type(function)(compile(function.__func__, backend=backend, **_without_backend(options)))
+        return type(function)(again(function.__func__))
     if isinstance(function, types.MethodType):
-        return compile(function.__func__, backend=backend, **_without_backend(options)).__get__(function.__self__)
+        return again(function.__func__).__get__(function.__self__)
     if isinstance(function, functools.partial):
-        return functools.partial(compile(function.func, backend=backend, **_without_backend(options)), *function.args,
-                                 **function.keywords)
+        return functools.partial(again(function.func), *function.args, **function.keywords)
     if isinstance(function, type) or not callable(function):
         raise TypeError(f"framejit.compile takes a function, a module or another callable object, not {_describe(function)}")
     return wrap_object(function, compiled)
@@ -132,6 +145,27 @@ def is_compiling():
     return False
 
 
+def dynamic_axes(caller, array, axes):
+    """(axis, name, min, max) of each axis that is marked. axes: as `mark_dynamic` takes them."""
+    shape = getattr(array, "shape", None)
+    if not isinstance(shape, tuple):
+        raise TypeError(f"{caller} takes an array, not {array!r}")
+    marks = []
+    for given in axes or range(len(shape)):
+        for axis, dim in given.items() if isinstance(given, dict) else [(given, None)]:
+            if not hasattr(axis, "__index__") or isinstance(axis, bool):
+                raise TypeError(f"{caller}: an axis is an int, not {axis!r}")
+            if not isinstance(dim, (Dim, type(None))):
+                raise TypeError(f"{caller}: axis {axis} is given a framejit.Dim, not {dim!r}")
+            if not -len(shape) <= axis < len(shape):
+                raise IndexError(f"{caller}: axis {axis} of an array of {len(shape)} dimensions")
+            name, low, high = ("", 0, LARGEST) if dim is None else (dim.name, dim.min, LARGEST if dim.max is None else dim.max)
+            if not low <= shape[axis] <= high:
+                raise ValueError(f"{caller}: axis {axis} has {shape[axis]} elements, which is outside of {dim!r}")
+            marks.append((axis % len(shape), name, low, high))
+    return marks
+
+
 def mark_dynamic(array, *axes):
     """Says that the sizes of these axes change between calls: they are symbols from the first call with this array on.
 
@@ -145,23 +179,7 @@ def mark_dynamic(array, *axes):
         framejit.mark_dynamic(x, 0)
         f(x)                      # one graph for every number of rows
     """
-    shape = getattr(array, "shape", None)
-    if not isinstance(shape, tuple):
-        raise TypeError(f"framejit.mark_dynamic takes an array, not {array!r}")
-    marks = []
-    for given in axes or range(len(shape)):
-        for axis, dim in given.items() if isinstance(given, dict) else [(given, None)]:
-            if not hasattr(axis, "__index__") or isinstance(axis, bool):
-                raise TypeError(f"framejit.mark_dynamic: an axis is an int, not {axis!r}")
-            if not isinstance(dim, (Dim, type(None))):
-                raise TypeError(f"framejit.mark_dynamic: axis {axis} is given a framejit.Dim, not {dim!r}")
-            if not -len(shape) <= axis < len(shape):
-                raise IndexError(f"framejit.mark_dynamic: axis {axis} of an array of {len(shape)} dimensions")
-            name, low, high = ("", 0, LARGEST) if dim is None else (dim.name, dim.min, LARGEST if dim.max is None else dim.max)
-            if not low <= shape[axis] <= high:
-                raise ValueError(f"framejit.mark_dynamic: axis {axis} has {shape[axis]} elements, which is outside of {dim!r}")
-            marks.append((axis % len(shape), name, low, high))
-    _core.mark_dynamic(array, marks)
+    _core.mark_dynamic(array, dynamic_axes("framejit.mark_dynamic", array, axes))
 
 
 graph_break.__framejit_marker__ = "graph_break"
@@ -215,9 +233,11 @@ def given_options(compiled):
     parse = {"true": True, "false": False, "none": None}
     changed = {name: parse.get(text, int(text) if text.lstrip("-").isdigit() else text)
                for name, text in given.items() if text != plain[name]}
-    backend = _core.backend_of(compiled)
+    backend, passes = _core.backend_of(compiled), _core.passes_of(compiled)
     if backend is not None:
         changed["backend"] = backend
+    if passes is not None:
+        changed["passes"] = passes
     return changed
 
 

@@ -1,5 +1,6 @@
 """Back ends by name: the built-in ones are known to the core, others are registered here or by an entry point."""
 from framejit import _core
+from framejit._graph.core import from_core
 
 _registered = {}  # "eager" joins when it is first asked for
 
@@ -47,3 +48,4 @@ def resolve(name):
 
 
 _core.set_backend_resolver(resolve)
+_core.set_graph_maker(from_core)

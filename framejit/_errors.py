@@ -12,6 +12,10 @@ class GraphBreakError(Error):
     """
 
 
+class GraphError(Error):
+    """A graph was edited, read, called or saved in a way that is not allowed; the text names the node, the rule or the file."""
+
+
 class BackendError(Error):
     """A back end given by the user raised, or returned what a back end doesn't; also without the option `strict`.
 
@@ -20,5 +24,5 @@ class BackendError(Error):
     """
 
 
-for _error in (Error, GraphBreakError, BackendError):
+for _error in (Error, GraphBreakError, GraphError, BackendError):
     _error.__module__ = "framejit"

@@ -4,6 +4,7 @@ import types
 
 from framejit import _core
 from framejit._api import given_options, compile
+from framejit._graph.core import from_core
 from framejit._wrap import compiled_part
 
 
@@ -30,7 +31,7 @@ class Report:
 
     def __init__(self, name, recorded, result=None):
         self.name, self.result = name, result
-        self.graphs = recorded["graphs"]
+        self.graphs = [from_core(graph) for graph in recorded["graphs"]]
         self.breaks = [Break(**row) for row in recorded["breaks"]]
         self.guards, self.recompiles, self.fallbacks = recorded["guards"], recorded["recompiles"], recorded["fallbacks"]
         self.loops = recorded["loops"]

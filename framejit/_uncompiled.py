@@ -4,7 +4,7 @@ import functools
 import warnings
 
 from framejit._dim import Dim  # noqa: F401
-from framejit._errors import BackendError, Error, GraphBreakError  # noqa: F401
+from framejit._errors import BackendError, Error, GraphBreakError, GraphError  # noqa: F401
 
 REASON = "framejit compiles nothing in a subinterpreter; everything runs as without it"
 
@@ -52,7 +52,7 @@ def _refused(*arguments, **keywords):
     raise Error(REASON)
 
 
-grad = hessian = jacobian = jvp = value_and_grad = vjp = vmap = _refused
+capture = grad = hessian = jacobian = jvp = value_and_grad = vjp = vmap = _refused
 
 
 def _nothing(*arguments, **keywords):
@@ -70,5 +70,5 @@ def cache_info():
     return {}
 
 
-__all__ = ["BackendError", "Dim", "Error", "GraphBreakError", "cache_info", "compile", "disable", "explain", "grad", "graph_break", "hessian",
+__all__ = ["BackendError", "Dim", "Error", "GraphBreakError", "GraphError", "cache_info", "capture", "compile", "disable", "explain", "grad", "graph_break", "hessian",
            "is_compiling", "jacobian", "jvp", "mark_dynamic", "options", "register_backend", "reset", "set_logs", "value_and_grad", "vjp", "vmap"]

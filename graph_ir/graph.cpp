@@ -93,15 +93,20 @@ ValueId Graph::add_input(std::string name, Type type, std::optional<Strides> str
 }
 
 ValueId Graph::add(Op op, std::vector<ValueId> operands, Attrs attrs, Location location) {
+  const ValueId result = new_value({});
+  define(result, op, std::move(operands), std::move(attrs), std::move(location));
+  return result;
+}
+
+void Graph::define(ValueId result, Op op, std::vector<ValueId> operands, Attrs attrs, Location location) {
   std::vector<Type> types;
   for (ValueId operand : operands) types.push_back(type(operand));
   try {
-    const ValueId result = new_value(rules::infer({op, types, attrs}));
-    nodes.push_back({op, std::move(operands), std::move(attrs), {result}, std::move(location)});
-    return result;
+    types_[result.index] = rules::infer({op, types, attrs});
   } catch (const rules::Violation& violation) {
     throw InternalError(std::string(fj::name(op)) + ": " + violation.message);
   }
+  nodes.push_back({op, std::move(operands), std::move(attrs), {result}, std::move(location)});
 }
 
 std::vector<ValueId> Graph::add_extern(std::vector<ValueId> operands, Attrs attrs, std::vector<Type> result_types,

@@ -57,8 +57,9 @@ class Attrs {
 
 /// Where in the user's program a node came from.
 struct Location {
-  std::string file;  // as in co_filename; printed as its last component
+  std::string file;    // as in co_filename; printed as its last component
   int line = 0;
+  std::string module;  // the torch module whose forward this is: "layers.0.norm"; "" for the outermost
   bool operator==(const Location&) const = default;
 };
 
@@ -132,6 +133,8 @@ class Graph {
   std::vector<Output> outputs;
   std::vector<Write> writes;
   std::vector<Composite> composites;  // by their results' definitions
+  /// Of results that people have named: "hidden", printed as `%hidden`. A word, dots included, that is no number.
+  std::map<ValueId, std::string> names;
   /// First results of library calls that happen only if something reads what they give: they stand for others.
   std::set<ValueId> spare_calls;
 
@@ -145,6 +148,8 @@ class Graph {
   ValueId add_input(std::string name, Type type, std::optional<Strides> strides = std::nullopt);
   /// Appends a node whose result types are inferred from the op's row (rules/). FJ_CHECKs the operands.
   ValueId add(Op op, std::vector<ValueId> operands, Attrs attrs = {}, Location location = {});
+  /// As `add`, for a value that the graph knows already and no node defines: its type becomes what is inferred.
+  void define(ValueId result, Op op, std::vector<ValueId> operands, Attrs attrs, Location location);
   /// `extern`: result types are given. See ops.def.
   std::vector<ValueId> add_extern(std::vector<ValueId> operands, Attrs attrs, std::vector<Type> result_types,
                                   Location location = {});

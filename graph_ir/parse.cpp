@@ -58,6 +58,13 @@ class Parser : Scanner {
     return std::move(graph_);
   }
 
+  SymDim one_size() {
+    SymDim result = size();
+    skip_space();
+    if (position_ != text_.size()) fail("expected the end of the size, found " + found());
+    return result;
+  }
+
  private:
   SymDim size() {
     SymDim sum = accept("-") ? SymDim(0) - product_of_sizes() : product_of_sizes();
@@ -217,7 +224,7 @@ class Parser : Scanner {
     if (peek() == '%') {
       do {
         expect("%");
-        results.push_back(word());
+        results.push_back(word("."));
       } while (accept(","));
       expect("=");
     }
@@ -278,13 +285,14 @@ class Parser : Scanner {
     for (std::size_t i = 0; i < results.size(); ++i) {
       node.results.push_back(graph_.new_value(std::move(types[i])));
       define(results[i], node.results.back());
+      if (results[i].find_first_not_of("0123456789") != std::string::npos) graph_.names[node.results.back()] = results[i];
     }
     node.location = location();
     graph_.nodes.push_back(std::move(node));
     node_lines_.push_back(line);
   }
 
-  // `; file.py:8` on the rest of the node's line; any other comment is skipped later.
+  // `; file.py:8` or `; file.py:8 layers.0` on the rest of the node's line; any other comment is skipped later.
   Location location() {
     const std::size_t newline = std::min(text_.find('\n', position_), text_.size());
     std::string_view rest = text_.substr(position_, newline - position_);
@@ -292,12 +300,16 @@ class Parser : Scanner {
     if (start == std::string_view::npos || rest[start] != ';') return {};
     rest.remove_prefix(start + 1);
     rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+    rest = rest.substr(0, rest.find_last_not_of(' ') + 1);
     const std::size_t colon = rest.find_last_of(':');
     if (colon == std::string_view::npos || colon == 0) return {};
     int line;
     const auto [end, error] = std::from_chars(rest.data() + colon + 1, rest.data() + rest.size(), line);
-    if (error != std::errc() || end != rest.data() + rest.size() || line <= 0) return {};
-    return {std::string(rest.substr(0, colon)), line};
+    if (error != std::errc() || line <= 0) return {};
+    std::string_view module = rest.substr(std::size_t(end - rest.data()));
+    if (!module.empty() && (module[0] != ' ' || module.find(' ', 1) != std::string_view::npos)) return {};
+    if (!module.empty()) module.remove_prefix(1);
+    return {std::string(rest.substr(0, colon)), line, std::string(module)};
   }
 
   void write() {
@@ -327,6 +339,11 @@ class Parser : Scanner {
 Graph parse(std::string_view text, std::vector<int>& node_lines) {
   node_lines.clear();
   return Parser(text, node_lines).parse();
+}
+
+SymDim parse_size(std::string_view text) {
+  std::vector<int> none;
+  return Parser(text, none).one_size();
 }
 
 Graph parse(std::string_view text) {

@@ -20,6 +20,9 @@ struct ParseError : std::runtime_error {
 /// One graph; comments before and after it are skipped. Throws ParseError.
 Graph parse(std::string_view text);
 
+/// A size alone: "s0*4 + 1". Throws ParseError.
+SymDim parse_size(std::string_view text);
+
 /// As `parse`, and the line of the text each node stands on.
 Graph parse(std::string_view text, std::vector<int>& node_lines);
 

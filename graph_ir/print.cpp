@@ -139,6 +139,7 @@ Columns columns(const Graph& graph, const Node& node, const std::vector<std::str
     const std::size_t slash = node.location.file.find_last_of("/\\");
     std::string file = slash == std::string::npos ? node.location.file : node.location.file.substr(slash + 1);
     result.location = file + ":" + std::to_string(node.location.line);
+    if (!node.location.module.empty()) result.location += " " + node.location.module;
   }
   return result;
 }
@@ -157,16 +158,20 @@ std::vector<std::string> value_names(const Graph& graph) {
   std::set<std::string> taken;
   for (const Input& input : graph.inputs) {
     std::string base = "%" + word(input.name, ".");
-    // Plain numbers are the nodes'; a leading digit is kept apart from them.
-    if (std::isdigit(static_cast<unsigned char>(base[1]))) base.insert(1, "_");
+    // Plain numbers are the nodes'.
+    if (base.find_first_not_of("0123456789", 1) == std::string::npos) base.insert(1, "_");
     std::string unique = base;
     for (int copy = 2; !taken.insert(unique).second; ++copy) unique = base + "_" + std::to_string(copy);
     if (input.value.index < names.size()) names[input.value.index] = unique;
   }
   std::size_t number = 0;
   for (const Node& node : graph.nodes)
-    for (ValueId result : node.results)
-      if (result.index < names.size()) names[result.index] = "%" + std::to_string(number++);
+    for (ValueId result : node.results) {
+      const std::string counted = "%" + std::to_string(number++);
+      const auto given = graph.names.find(result);
+      const bool free = given != graph.names.end() && taken.insert("%" + given->second).second;
+      if (result.index < names.size()) names[result.index] = free ? "%" + given->second : counted;
+    }
   return names;
 }
 

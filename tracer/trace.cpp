@@ -232,12 +232,29 @@ std::vector<bool> fragile_slots(const FrameValues& values) {
 
 }  // namespace
 
+namespace {
+
+/// The exception that was set before tracing is set afterwards, whatever comes meanwhile.
+class PendingError {
+ public:
+  PendingError() { PyErr_Fetch(&type_, &value_, &traceback_); }
+  ~PendingError() {
+    PyErr_Clear();
+    PyErr_Restore(type_, value_, traceback_);
+  }
+  PendingError(const PendingError&) = delete;
+
+ private:
+  PyObject *type_ = nullptr, *value_ = nullptr, *traceback_ = nullptr;
+};
+
+}  // namespace
+
 TraceResult trace(const TraceRequest& given) {
   TraceResult result;
   TraceRequest request = given;
   request.fragile = fragile_slots(request.values);
-  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
-  PyErr_Fetch(&type, &value, &traceback);
+  const PendingError pending;
   try {
     {
       const PhaseTimer timer(Phase::trace);
@@ -254,8 +271,6 @@ TraceResult trace(const TraceRequest& given) {
     exit.detail = failure.what();
     result.segment = empty_segment(request, std::move(exit));
   }
-  PyErr_Clear();
-  PyErr_Restore(type, value, traceback);
   Segment& segment = *result.segment;
   segment.start_instruction = request.start_instruction;
   if (!has_array_work(segment)) segment.graph = nullptr;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "arrays/marked_axes.h"
 #include "cpython/cpython.h"
 #include "segment/break_reason.h"
 #include "segment/segment.h"
@@ -28,6 +29,7 @@ struct Generalisations {
       sources;  // ints that become symbols, floats that become inputs, texts that change, by Source::text()
   std::vector<std::string> lengths;            // strings whose length becomes a symbol
   std::vector<std::pair<std::string, int>> dimensions;  // sizes that become symbols: array source, axis
+  std::vector<std::pair<std::string, DynamicAxis>> marks;  // as mark_dynamic's, by array source
   bool all_dynamic = false;
   bool never_dynamic = false;
   bool builtin_backend = false;  // ours: it takes a float's memory for a 0-d array, and runs the nodes of a frame in it
@@ -57,6 +59,9 @@ struct TraceRequest {
   /// so (Segment::conditions). `decisions`: the outcomes of the first branches, as a run has found them.
   bool follow = false;
   std::vector<bool> decisions;
+  /// Is given the piece when its graph is as captured, before derivatives are taken of it. True: the graph has been
+  /// changed, all but its inputs and the types of its results.
+  std::function<bool(Segment&, const GuardSet&, const SourceTable&)> edit;
   /// Why programs can't work on arrays of a device; "": they can. An empty function: they can on the host's alone.
   std::function<std::string(int device)> refusal;
 };

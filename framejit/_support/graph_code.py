@@ -19,17 +19,18 @@ _NUMPY_NAMES = {"bool": "bool", "u8": "uint8", "u16": "uint16", "u32": "uint32",
 _BYTES = {"bool": 1, "f16": 2, "bf16": 2}
 
 
-def source(graph, library):
+def source(graph, library, checked=False):
     """The text of a function of the graph's inputs, then its integers, that returns a list: outputs, then written values.
 
-    library: "numpy" or "torch". Raises TypeError for an operation that the library has no form of.
+    graph: a framejit._core.CapturedGraph. library: "numpy" or "torch". checked: it raises ValueError for arrays of other dtypes or
+    shapes than the graph's. Raises TypeError for an operation that the library has no form of.
     """
-    return _Writer(graph, library).text
+    return _Writer(graph, library, checked).text
 
 
-def function(graph, library):
+def function(graph, library, checked=False):
     """The function that `source` is the text of. Tracebacks and debuggers show its lines."""
-    writer = _Writer(graph, library)
+    writer = _Writer(graph, library, checked)
     name = f"<graph of {graph.name}, {id(graph):x}>"
     space = {"numpy": numpy, "math": math, library: sys.modules[library], **writer.externs}
     exec(compile(writer.text, name, "exec"), space)
@@ -41,6 +42,7 @@ def function(graph, library):
 
 def replay(graph, example_inputs):
     """The back end "eager"."""
+    graph = graph._as_core()
     torch = sys.modules.get("torch")
     if torch is not None and (any(isinstance(x, torch.Tensor) for x in example_inputs) or _needs_torch(graph)):
         run, arrays = function(graph, "torch"), len(graph.inputs)
@@ -72,7 +74,7 @@ def _needs_torch(graph):
 
 
 class _Writer:
-    def __init__(self, graph, library):
+    def __init__(self, graph, library, checked):
         self.library, self.lines, self.externs = library, [], {}
         self.symbols = len(graph.symbols)
         self.names, self.dtypes, self.shapes = {}, {}, {}
@@ -92,6 +94,8 @@ class _Writer:
                     known.add(size)
         self.waiting = list(graph.definitions)
         self.define()
+        if checked:
+            self.check(graph)
         for number, node in enumerate(graph.nodes):
             self.write(node, number)
             if node.op == "nonzero":
@@ -100,6 +104,20 @@ class _Writer:
         results = ", ".join(self.names[value] for value in [*graph.outputs, *(value for _, value in graph.writes)])
         self.lines.append(f"return [{results}]")
         self.text = f"def {self.name}({', '.join(parameters)}):\n" + "".join(f"    {line}\n" for line in self.lines)
+
+    def check(self, graph):
+        bounds = {name: (low, high) for name, low, high, *_ in graph.symbols}
+        for value, name, dtype, shape in graph.inputs:
+            x, wanted = self.names[value], f"{dtype}[{', '.join(map(str, shape))}]"
+            found = f"{{{x}.dtype}}{{list({x}.shape)}}"
+            message = f"the graph of {graph.name} takes {wanted} as %{x}, not "
+            named = _Named(self.library).named(dtype)
+            sizes = [f"{x}.shape[{axis}] != {_size(size)}" for axis, size in enumerate(shape)]
+            ranges = [f"{size} < {bounds[size][0]}" for size in shape if size in bounds and bounds[size][0] > 0]
+            ranges += [f"{size} > {bounds[size][1]}" for size in shape if size in bounds and bounds[size][1] < 2**62]
+            test = " or ".join([f"{x}.dtype != {named}", f"len({x}.shape) != {len(shape)}", *sizes, *ranges])
+            self.lines.append(f"if {test}:")
+            self.lines.append(f"    raise ValueError({message!r} + f\"{found}\")")
 
     def identifier(self, name):
         plain = re.sub(r"\W+", "_", name).strip("_") or "x"
@@ -132,22 +150,28 @@ class _Writer:
         if self.library == "numpy" and not statement.shape and node.op not in ("constant", "dim", "extern_call"):
             made = f"numpy.asarray({made})"  # its operations give scalars
         names = ", ".join(self.names[value] for value in node.results)
-        file, line = node.location
+        file, line, _ = node.location
         where = f"  # {file.rpartition('/')[2]}:{line}" if line else ""
         self.lines.append(f"{names}{',' if node.op == 'extern_call' else ''} = {made}{where}")
 
 
-class Statement:
+class _Named:
+    def __init__(self, library):
+        self.library = library
+
+    def named(self, dtype):
+        return f"{self.library}.{'bfloat16' if dtype == 'bf16' else _NUMPY_NAMES[dtype]}"
+
+
+class Statement(_Named):
     """One node: attributes as text."""
 
     def __init__(self, writer, node, number):
         self.writer, self.node, self.number = writer, node, number
-        self.attrs, self.library = node.attrs, writer.library
+        super().__init__(writer.library)
+        self.attrs = node.attrs
         (self.type, self.shape), *_ = [*node.types, (None, None)]
         self.dtype = self.named(self.type) if self.type else None
-
-    def named(self, dtype):
-        return f"{self.library}.{'bfloat16' if dtype == 'bf16' else _NUMPY_NAMES[dtype]}"
 
     def line(self, text):
         """A statement before the one that gives the result its name."""

@@ -127,7 +127,7 @@ def test_the_graph_of_a_graph_s_code_is_the_graph(lib, name):
 
     x, y = lib.sample((3, 4)), lib.sample((3, 4), seed=1)
     [(graph, examples)] = captured(locals()[name], x, y)
-    again = captured(graph_code.function(graph, lib.name), *examples)
+    again = captured(graph.function(lib.name), *examples)
     assert len(again) == 1 and without_places(again[0][0]) == without_places(graph)
 
 
@@ -138,7 +138,7 @@ def test_the_source_can_be_read():
 
     [(graph, _)] = captured(f, np.ones((4, 3)), 2.0)
     line = f.__code__.co_firstlineno
-    assert graph_code.source(graph, "numpy") == f"""\
+    assert graph.source("numpy") == f"""\
 def f(values):
     v0 = values[1:3, :]  # test_graph_code.py:{line + 1}
     v1 = numpy.array(2.0).astype(numpy.float64)  # test_graph_code.py:{line + 1}
@@ -168,7 +168,7 @@ def test_sizes_that_are_computed():
         return x.reshape(-1, 2)[::-1].sum(0), x[: len(x) // 2][::-2] * 2
 
     [(graph, _)] = captured(f, np.arange(-3.0, 5.0), dynamic=True)
-    run = graph_code.function(graph, "numpy")
+    run = graph.function("numpy")
     for n in (8, 2, 14, 30):
         x = np.linspace(-1, 2, n)
         for a, b in zip(run(x), f(x), strict=True):
@@ -187,11 +187,11 @@ def test_names_that_python_has(lib):
     arrays = [lib.sample((3, 4), seed=i) for i in range(3)]
     given = [a + 0 for a in arrays]
     [(graph, examples)] = captured(sum, *given)
-    run = graph_code.function(graph, lib.name)
+    run = graph.function(lib.name)
     again = [arrays[i] if x is given[i] else None for x in examples for i in range(3) if x is given[i]]
     np.testing.assert_array_equal(np.asarray(run(*again)[0]), np.asarray(sum(*[a + 0 for a in arrays])))
     [(graph, examples)] = captured(f, *arrays)
-    run = graph_code.function(graph, lib.name)
+    run = graph.function(lib.name)
     np.testing.assert_array_equal(np.asarray(run(*examples)[0]), np.asarray(f(*arrays)))
     source = captured(lambda x: x * 2, arrays[0])[0][0]
-    assert graph_code.source(source, lib.name).startswith("def lambda_(x):")
+    assert source.source(lib.name).startswith("def lambda_(x):")

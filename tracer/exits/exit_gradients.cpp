@@ -55,17 +55,33 @@ std::vector<GradientView> ExitBuilder::views_to_link() const {
   return views;
 }
 
-/// The derivative of the graph, which is as captured still; the program returns what it saves behind its results.
+namespace {
+
+/// Views of values that the graph has no more are of nothing it computes.
+void forget_erased(const Graph& graph, std::vector<GradientView>& views) {
+  std::set<ValueId> there;
+  for (const Input& input : graph.inputs) there.insert(input.value);
+  for (const Node& node : graph.nodes) there.insert(node.results.begin(), node.results.end());
+  for (GradientView& view : views)
+    if (!there.count(view.value)) view.value = {};
+}
+
+}  // namespace
+
+/// The derivative of the graph, which is as captured still, or as edited; the program returns what it saves behind its results.
 void ExitBuilder::derive() {
   if (t_.inputs->requiring_gradient.empty()) return;
   // Their gradients would have to be the host's.
   const bool of_host = t_.placement->on_device() &&
                        std::any_of(t_.inputs->requiring_gradient.begin(), t_.inputs->requiring_gradient.end(),
                                    [&](int input) { return t_.inputs->of_host[std::size_t(input)]; });
-  const std::vector<GradientView> views = views_to_link();
+  std::vector<GradientView> views = views_to_link();
+  // Of a graph that was edited, what it replaced is not known by the number of nodes before, nor are values by number.
+  const Derivative::Overwritten replaced = segment_->edited ? Derivative::Overwritten() : overwritten(t_);
+  if (segment_->edited) forget_erased(t_.graph(), views);
   try {
     segment_->derivative = Derivative::of(t_.graph(), t_.inputs->requiring_gradient, t_.gradients->copies,
-                                          t_.gradients->also_saved, views, overwritten(t_));
+                                          t_.gradients->also_saved, views, replaced);
   } catch (const NoDerivative&) {
     segment_->eager_gradient = true;
   }

@@ -3,6 +3,7 @@
 #include "tracer/interpreter/calls.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 
 #include "runtime/base/error.h"
@@ -639,6 +640,37 @@ V call_numpy_implementation(TraceRun& t, const V& callable, PyObject* object, co
   }
 }
 
+/// Where framejit.capture has the module it captures (framejit/_graph/capture.py).
+constexpr std::string_view kCapturedModule = "G.captured";
+
+/// A module's path as `named_modules` of the outermost one gives it, "layers.0"; of one found elsewhere, where: "G.model".
+std::string module_path(SourceRef source) {
+  std::string path;
+  for (; source != nullptr; source = source->base) {
+    const SourceRef table = source->base;
+    const bool listed = source->kind == SourceKind::DictItem && table->kind == SourceKind::Attribute &&
+                        text_of(table->key.get()) == "_modules";
+    if (!listed) break;
+    path = text_of(source->key.get()) + (path.empty() ? "" : "." + path);
+    source = table;
+  }
+  const std::string root = source != nullptr ? source->text() : "";
+  if (source != nullptr && root != "L.self" && root != kCapturedModule) path = root + (path.empty() ? "" : "." + path);
+  std::replace_if(path.begin(), path.end(), [](char c) { return std::isspace(static_cast<unsigned char>(c)); }, '_');
+  return path;
+}
+
+/// While a module's forward is inlined.
+class InModule {
+ public:
+  InModule(TraceRun& t, const V& module) : t_(t) { t_.modules.push_back(module_path(module->source)); }
+  ~InModule() { t_.modules.pop_back(); }
+  InModule(const InModule&) = delete;
+
+ private:
+  TraceRun& t_;
+};
+
 /// torch.nn.Module.__call__: where no hook is registered, forward; with forward hooks, torch's own code, inlined.
 /// The tests of the hooks are guarded like any other.
 V call_module(TraceRun& t, const V& module, std::vector<V> positional, Keywords keywords) {
@@ -678,10 +710,12 @@ V call_module(TraceRun& t, const V& module, std::vector<V> positional, Keywords 
   if (any) {
     V method = find_attribute(t, module, call_impl);
     if (!method) break_graph(BreakReason::UnsupportedObject, "a module with hooks");
+    const InModule inside(t, module);
     return t.call(method, std::move(positional), std::move(keywords));
   }
   V method = find_attribute(t, module, forward);
   if (!method) break_graph(BreakReason::ErrorWhileTracing, "a module without forward");
+  const InModule inside(t, module);
   return t.call(method, std::move(positional), std::move(keywords));
 }
 

@@ -262,6 +262,7 @@ Location TraceRun::location() const {
   Location result;
   result.file = text_of(frame.co->co_filename);
   result.line = frame.code->instrs[frame.executing].line;
+  if (!modules.empty()) result.module = modules.back();
   return result;
 }
 

@@ -188,6 +188,7 @@ class TraceRun final : public Tracer {
   std::vector<int> step_pc;          // instruction of each step
   Frame outer;
   std::vector<Frame*> frames;
+  std::vector<std::string> modules;  // whose forwards are being inlined, by path
   std::vector<std::shared_ptr<IteratorValue>> generators;  // made in the trace
   std::optional<Location> break_location;
   std::string break_function;

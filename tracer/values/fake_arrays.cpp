@@ -95,7 +95,10 @@ V wrap_array(TraceRun& t, PyObject* object, SourceRef source) {
     for (const auto& [name, axis] : t.request.generalise.dimensions)
       if (name == text && axis >= 0 && axis < rank) dynamic[axis] = true;
   std::vector<DynamicAxis> marks(std::size_t(rank), DynamicAxis{});
-  for (const DynamicAxis& mark : marked_axes(object)) {
+  std::vector<DynamicAxis> marked = marked_axes(object);
+  for (const auto& [name, mark] : t.request.generalise.marks)
+    if (name == text) marked.push_back(mark);
+  for (const DynamicAxis& mark : marked) {
     if (mark.axis >= rank) continue;
     dynamic[mark.axis] = true;
     // An array that was resized since is marked wrongly.

@@ -1,28 +1,16 @@
 // A read-only Python face of Graph, by pybind11: this is not a hot path.
-#include "frame_hook/python_graph.h"
+#include "frame_hook/graphs/python_graph.h"
 
 #include <pybind11/stl.h>
 
+#include "graph_ir/parse.h"
 #include "graph_ir/print.h"
+#include "graph_ir/verify.h"
 #include "segment/library_host.h"
 
 namespace fj {
 
-namespace {
-
 namespace py = pybind11;
-
-struct PythonGraph {
-  std::shared_ptr<const Graph> graph;
-  std::shared_ptr<const ExternTable> externs;
-};
-
-struct PythonNode {
-  std::shared_ptr<const Graph> graph;
-  std::shared_ptr<const ExternTable> externs;
-  std::size_t index;
-  const Node& node() const { return graph->nodes[index]; }
-};
 
 py::object size_object(const SymDim& size) {
   if (auto constant = size.constant()) return py::int_(*constant);
@@ -34,6 +22,15 @@ py::tuple sizes_object(const Dims& dims) {
   for (std::size_t i = 0; i < dims.size(); i++) result[i] = size_object(dims[i]);
   return result;
 }
+
+namespace {
+
+struct PythonNode {
+  std::shared_ptr<const Graph> graph;
+  std::shared_ptr<const ExternTable> externs;
+  std::size_t index;
+  const Node& node() const { return graph->nodes[index]; }
+};
 
 py::object scalar_object(const Scalar& scalar) {
   return std::visit(
@@ -95,6 +92,51 @@ py::list nodes(const PythonGraph& self) {
   return result;
 }
 
+py::list symbols(const PythonGraph& self) {
+  py::list result;
+  for (const Symbol& symbol : self.graph->symbols)
+    result.append(py::make_tuple(symbol.name, symbol.min, symbol.max, symbol.hint, symbol.late));
+  return result;
+}
+
+py::object layout_object(const std::optional<Strides>& strides) {
+  return strides ? py::object(sizes_object(*strides)) : py::none();
+}
+
+py::tuple layouts(const PythonGraph& self) {
+  py::list inputs, outputs;
+  for (const Input& input : self.graph->inputs) inputs.append(layout_object(input.strides));
+  for (const Output& output : self.graph->outputs) outputs.append(layout_object(output.strides));
+  return py::make_tuple(inputs, outputs);
+}
+
+py::list composites(const PythonGraph& self) {
+  py::list result;
+  for (const Composite& composite : self.graph->composites)
+    result.append(py::make_tuple(indices(composite.operands), composite.result.index, indices(composite.kept)));
+  return result;
+}
+
+std::vector<std::uint32_t> spare(const PythonGraph& self) {
+  std::vector<std::uint32_t> result;
+  for (ValueId value : self.graph->spare_calls) result.push_back(value.index);
+  return result;
+}
+
+py::list problems(const PythonGraph& self) {
+  py::list result;
+  for (const VerifyError& error : verify(*self.graph)) result.append(py::make_tuple(error.node, error.message));
+  return result;
+}
+
+PythonGraph parsed(const std::string& text) {
+  try {
+    return {std::make_shared<Graph>(parse(text)), nullptr};
+  } catch (const ParseError& error) {
+    throw py::value_error(error.what());
+  }
+}
+
 /// What the array library's own function makes of `arrays`, which have the layouts the node asks for.
 py::list call_library(const PythonNode& self, const py::list& arrays, const std::vector<std::int64_t>& symbols) {
   const Node& node = self.node();
@@ -144,12 +186,14 @@ void bind_graph(py::module_& module) {
           "(dtype, shape) of each result.")
       .def_property_readonly(
           "location",
-          [](const PythonNode& n) { return py::make_tuple(n.node().location.file, n.node().location.line); })
+          [](const PythonNode& n) { return py::make_tuple(n.node().location.file, n.node().location.line, n.node().location.module);
+          },
+          "(file, line, module path)")
       .def("call", call_library, py::arg("arrays"), py::arg("symbols"),
            "extern_call only: the arrays the library's function returns. symbols: a number for each of the graph's.")
       .def("__repr__", [](const PythonNode& n) { return "<framejit node " + std::string(name(n.node().op)) + ">"; });
-  py::class_<PythonGraph>(module, "Graph",
-                          "A captured graph: operations on arrays in SSA form. Printed exactly by `text`.")
+  py::class_<PythonGraph>(module, "CapturedGraph",
+                          "What framejit.Graph is made of: as captured, read only. Values are numbers.")
       .def_property_readonly("text", [](const PythonGraph& g) { return print(*g.graph); })
       .def_property_readonly("name", [](const PythonGraph& g) { return g.graph->name; })
       .def_property_readonly("inputs", inputs, "(value, name, dtype, shape) of each input.")
@@ -168,12 +212,19 @@ void bind_graph(py::module_& module) {
             return result;
           },
           "(input, value): the input's memory holds the value afterwards.")
-      .def_property_readonly("symbols",
+      .def_property_readonly("symbols", symbols, "(name, min, max, value while tracing, late) of each.")
+      .def_property_readonly("layouts", layouts, "Strides of each input, and of each output; None: contiguous.")
+      .def_property_readonly("composites", composites, "(operands, result, values kept) of functions with a derivative of their own.")
+      .def_property_readonly("names",
                              [](const PythonGraph& g) {
-                               std::vector<std::string> result;
-                               for (const Symbol& symbol : g.graph->symbols) result.push_back(symbol.name);
+                               py::dict result;
+                               for (const auto& [value, name] : g.graph->names) result[py::int_(value.index)] = name;
                                return result;
-                             })
+                             },
+                             "The names that people have given to values.")
+      .def_property_readonly("spare", spare, "First results of library calls that happen only if something reads them.")
+      .def_property_readonly("problems", problems, "(node or None, text) of what breaks the rules of graphs.")
+      .def_static("parse", parsed, "The graph of a text as `text` gives it. ValueError says the line.")
       .def_property_readonly(
           "integers", [](const PythonGraph& g) { return indices(loose_symbols(*g.graph)); },
           "The symbols that are no size of an input: their numbers follow the arrays in a call.")

@@ -11,7 +11,16 @@
 
 namespace fj {
 
+/// framejit._core.CapturedGraph.
+struct PythonGraph {
+  std::shared_ptr<const Graph> graph;
+  std::shared_ptr<const ExternTable> externs;
+};
+
 void bind_graph(pybind11::module_& module);
+/// An int, or a text where it has symbols.
+pybind11::object size_object(const SymDim& size);
+pybind11::tuple sizes_object(const Dims& dims);
 /// `externs`: lets extern_call nodes be called; null where the graph is only shown.
 pybind11::object python_graph(std::shared_ptr<const Graph> graph, std::shared_ptr<const ExternTable> externs = nullptr);
 /// Symbols a callable can't read off its inputs' shapes: int arguments, strides. Their numbers follow the arrays.

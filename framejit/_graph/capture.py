@@ -1,0 +1,250 @@
+"""`framejit.capture`: the graph of a whole function or module, and what calling that graph checks.
+
+The function is traced as `framejit.compile` traces it, inside a function of the same parameters that only framejit can run (`_face`):
+where a call would go back to CPython, which knows nothing of the graph's edits, it raises. Tracing ends with the graph, before anything is
+computed. A call traces the function again and puts the graph, as it is now, in the place of what was captured: guards, views, gradients and
+in-place writes are then those of every compiled function.
+"""
+import inspect
+import re
+import sys
+
+from framejit import _core
+from framejit._api import compile_with_passes, dynamic_axes, is_compiling
+from framejit._dim import Dim
+from framejit._errors import Error, GraphError
+from framejit._graph.core import from_core
+from framejit._graph.names import in_words, input_names
+
+_WORDED = {"Array", "Equals", "Length", "Relation", "IntSymbol", "LengthSymbol", "SameObject", "NotSame", "NoOverlap", "Elements", "DictKeys",
+           "GradMode", "TorchModes", "NumpyErrState", "Differs", "Unbound"}
+
+
+class _Found(BaseException):
+    """Ends tracing; no exception that a program handles."""
+
+
+class Capture:
+    """What was captured: the function, and what tracing it has found."""
+
+    def __init__(self, function, face, dynamic, axes, core, found, library, version):
+        self.function, self.face, self.dynamic, self.axes = function, face, dynamic, axes
+        self.core, self.found, self.library = core, found, library
+        self.version = version  # of the graph as it was captured
+        self.form = _form(core)
+
+    def assumptions(self):
+        return _assumptions(self.found)
+
+    def substitute(self, core):
+        """The passes of a function whose captured graph is to be replaced by `core`; None: to stay."""
+        def hook(found_core, found):
+            if not found["whole"]:
+                return None
+            if _form(found_core) != self.form:
+                raise GraphError(self._difference(found))
+            return core
+
+        return hook
+
+    def _difference(self, found):
+        before, now = self.assumptions(), _assumptions(found)
+        broken = [text for text in before if text not in now]
+        instead = [text for text in now if text not in before]
+        text = f"the graph of {self.core.name} was captured for other arguments"
+        for was, is_now in zip(broken, instead):
+            text += f"\n  it assumes {was}\n  found       {is_now}"
+        return text + ("\n  try   framejit.capture with these arguments, or with dynamic_shapes for sizes that change: "
+                       "framejit.capture(f, *args, dynamic_shapes=True)")
+
+
+def _assumptions(found):
+    texts = {}
+    for kind, text, place in found["guards"]:
+        if kind in _WORDED:
+            shown = place and not place.startswith("<capture of")  # the line that passes arguments on is nobody's
+            texts.setdefault(in_words(text) + (f"  ({place})" if shown else ""), None)
+    return list(texts)
+
+
+def _form(core):
+    """A captured graph's text without what may be another at another call: names and places."""
+    lines = re.sub(r" +; .*", "", core.text).split("\n")
+    names = {}
+    return re.sub(r"%[A-Za-z_][\w.]*", lambda match: names.setdefault(match[0], f"%in{len(names)}"),
+                  "\n".join([lines[0].partition("(")[2], *lines[1:]]))
+
+
+def _signature(function):
+    try:
+        return inspect.signature(function.forward if _is_module(function) else function)
+    except (TypeError, ValueError):
+        return inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
+                                  inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)])
+
+
+def _is_module(function):
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(function, torch.nn.Module)
+
+
+def _name(function):
+    name = getattr(function, "__name__", None) or type(function).__name__
+    return name if name.isidentifier() else "f"
+
+
+def _refused(function):
+    return GraphError(f"the graph of {_name(function)} can't be run here: " + (_core.why_eager() or "its code is not compiled"))
+
+
+def _face(function):
+    """A function with the same parameters that passes them on. Its text is made, so that parameters have their own names."""
+    parameters, arguments, space = [], [], {"captured": function, "is_compiling": is_compiling, "refused": _refused}
+    star = False
+    listed = list(_signature(function).parameters.values())
+    for i, parameter in enumerate(listed):
+        name = parameter.name
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            parameters.append("*" + name)
+            arguments.append("*" + name)
+            star = True
+            continue
+        if parameter.kind is parameter.VAR_KEYWORD:
+            parameters.append("**" + name)
+            arguments.append("**" + name)
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not star:
+            parameters.append("*")
+            star = True
+        text = name
+        if parameter.default is not parameter.empty:
+            space[f"default_{name}"] = parameter.default
+            text += f"=default_{name}"
+        parameters.append(text)
+        if parameter.kind is parameter.POSITIONAL_ONLY and (i + 1 == len(listed) or listed[i + 1].kind is not parameter.POSITIONAL_ONLY):
+            parameters.append("/")
+        arguments.append(f"{name}={name}" if parameter.kind is parameter.KEYWORD_ONLY else name)
+    taken = {parameter.name for parameter in listed} & set(space)
+    if taken:
+        raise GraphError(f"framejit.capture: a parameter of {_name(function)} is called {taken.pop()}, which is a name of framejit's own here")
+    name = _name(function)
+    if name in space or name in {parameter.name for parameter in listed}:
+        name += "_"
+    text = (f"def {name}({', '.join(parameters)}):\n    if not is_compiling():\n        raise refused(captured)\n"
+            f"    return captured({', '.join(arguments)})\n")
+    exec(compile(text, f"<capture of {name}>", "exec"), space)
+    return space[name]
+
+
+def _plain(function):
+    compiled = getattr(function, "_framejit_original", None)
+    if compiled is not None:
+        return compiled
+    return function.__wrapped__ if isinstance(function, _core.CompiledFunction) else function
+
+
+def capture(function, *args, dynamic_shapes=None, **kwargs):
+    """The Graph of what `function(*args, **kwargs)` computes on arrays; nothing is computed, and nothing changes.
+
+    function: a function, a method, a torch.nn.Module or another callable object. dynamic_shapes: None, every size is that of these
+    arguments; True, every size may be another one in a call; else a dict by parameter, or a list by argument, of what `mark_dynamic`
+    takes: {"x": {0: Dim("batch")}}, {"x": [0, 1]}; None for an argument whose sizes stay.
+
+    What was decided while tracing (sizes, numbers, branches) is in `graph.assumptions`, and a call of the graph checks it. Raises
+    GraphBreakError, which names the line, where the function can't be one graph; GraphError where a size that should be dynamic is
+    decided by the code, and for a function that computes no array.
+
+        graph = framejit.capture(model, x, dynamic_shapes={"x": {0: framejit.Dim("batch")}})
+        print(graph)
+    """
+    function = _plain(function)
+    if not callable(function) or isinstance(function, type):
+        raise TypeError(f"framejit.capture takes a function, a module or another callable object, not {function!r}")
+    face = _face(function)
+    axes = _axes(function, args, kwargs, dynamic_shapes)
+    dynamic = None if axes else bool(dynamic_shapes)
+    graph = _traced(function, face, dynamic, axes, args, kwargs)
+    for source, axis, *_ in axes:
+        _refuse_fixed(graph, source, axis)
+    return graph
+
+
+def _traced(function, face, dynamic, axes, args, kwargs):
+    def hook(core, found):
+        if found["whole"]:
+            raise _Found(core, found)
+
+    compiled = compile_with_passes(face, hook, fullgraph=True, dynamic=dynamic, strict=True)
+    _core.mark_arguments(compiled, axes)
+    try:
+        _core.call_traced(compiled, *args, **kwargs)
+    except _Found as found:
+        core, described = found.args
+    except Error as error:
+        if str(error).startswith("the graph of") and isinstance(error, GraphError):
+            raise GraphError(f"framejit.capture: {_name(function)} computes no array, or can't be traced here: {error}") from None
+        raise
+    else:
+        raise GraphError(f"framejit.capture: {_name(function)} computes no array: it has no graph")
+    names = input_names(described)
+    graph = from_core(core, names)
+    graph.name = core.name
+    library = "torch" if _has_tensors(described["examples"]) else "numpy"
+    graph.eliminate_dead_code()
+    graph._capture = Capture(function, face, dynamic, axes, core, described, library, graph._version)
+    return graph
+
+
+def _has_tensors(arrays):
+    torch = sys.modules.get("torch")
+    return torch is not None and any(isinstance(x, torch.Tensor) for x in arrays)
+
+
+def _axes(function, args, kwargs, shapes):
+    """(source, axis, Dim's name, min, max) of each size that may be another one in a call."""
+    if shapes is None or isinstance(shapes, bool):
+        return []
+    bound = _signature(function).bind(*args, **kwargs).arguments
+    if not isinstance(shapes, dict):
+        shapes = dict(zip(bound, shapes))
+    found = []
+    for name, axes in shapes.items():
+        if name not in bound:
+            raise GraphError(f"framejit.capture: dynamic_shapes names {name!r}, and {_name(function)} is given {', '.join(bound)}")
+        _add_axes(found, f"L.{name}", bound[name], axes)
+    return found
+
+
+def _add_axes(found, source, argument, axes):
+    """Of one argument: axes as `mark_dynamic` takes them; of a list, tuple or dict of arrays: one such for each."""
+    if axes is None:
+        return
+    if isinstance(argument, dict):
+        for key, part in axes.items():
+            _add_axes(found, f"{source}[{key!r}]", argument[key], part)
+        return
+    if isinstance(argument, (list, tuple)):
+        for i, part in enumerate(axes):
+            _add_axes(found, f"{source}[{i}]", argument[i], part)
+        return
+    if not hasattr(argument, "shape"):
+        raise GraphError(f"framejit.capture: dynamic_shapes has sizes for {source[2:]}, which is no array but {argument!r}")
+    pairs = axes.items() if isinstance(axes, dict) else [(axis, None) for axis in axes]
+    for axis, dim in pairs:
+        # As `mark_dynamic` checks them; the array itself is not marked.
+        dim = Dim(dim) if isinstance(dim, str) else dim
+        found += [(source, *mark) for mark in dynamic_axes("framejit.capture", argument, [axis if dim is None else {axis: dim}])]
+
+
+def _refuse_fixed(graph, source, axis):
+    """A dynamic size that the code has decided."""
+    places = [text for text, _ in graph._capture.found["inputs"]]
+    if source not in places:
+        return
+    node = graph._inputs[places.index(source)]
+    size = node.shape[axis]
+    if isinstance(size, str):
+        return
+    why = [text for text in graph.assumptions if re.search(rf"\b{size}\b", text) and "==" in text]
+    raise GraphError(f"framejit.capture: axis {axis} of {node.name} should be dynamic, and the code needs it to be {size}"
+                     + "".join(f"\n  it assumes {text}" for text in why[:3]))

@@ -1,0 +1,31 @@
+"""The user's passes: `framejit.compile(fn, passes=[f])`, `f(graph) -> graph`."""
+from framejit._errors import GraphError
+from framejit._graph.core import from_core
+from framejit._graph.names import input_names
+from framejit._graph.nodes import Graph
+
+
+class Passes:
+    """What the compiler calls with each graph as captured."""
+
+    def __init__(self, functions):
+        if callable(functions):
+            functions = [functions]
+        self.functions = list(functions)
+        for function in self.functions:
+            if not callable(function):
+                raise TypeError(f"framejit.compile: a pass is a function of a graph, not {function!r}")
+
+    def __call__(self, core, found):
+        """The edited graph, as captured ones are; None: nothing has changed."""
+        given = graph = from_core(core, input_names(found))
+        version = graph._version
+        for function in self.functions:
+            name = getattr(function, "__name__", repr(function))
+            graph = function(graph)
+            if not isinstance(graph, Graph):
+                raise GraphError(f"the pass {name} returned {type(graph).__name__}; expected the graph it was given, edited or not")
+            if graph._core is not core:
+                raise GraphError(f"the pass {name} returned another graph than it was given; Graph.insert copies one graph into another")
+            graph.lint()
+        return None if graph is given and graph._version == version else graph._as_core()
