@@ -117,6 +117,51 @@ py::list composites(const PythonGraph& self) {
   return result;
 }
 
+/// ("constant", object), ("operand", number), ("size", size), ("tuple", items), ("list", items), ("slice", items) or
+/// ("held", number).
+py::tuple argument_object(const ExternArgument& argument) {
+  using Kind = ExternArgument::Kind;
+  if (argument.kind == Kind::Constant)
+    return py::make_tuple("constant", py::reinterpret_borrow<py::object>(argument.object.get()));
+  if (argument.kind == Kind::Operand) return py::make_tuple("operand", argument.index);
+  if (argument.kind == Kind::Size) return py::make_tuple("size", size_object(argument.expression));
+  if (argument.kind == Kind::Held) return py::make_tuple("held", argument.index);
+  py::list items;
+  for (const ExternArgument& item : argument.items) items.append(argument_object(item));
+  return py::make_tuple(argument.kind == Kind::Tuple ? "tuple" : argument.kind == Kind::List ? "list" : "slice", items);
+}
+
+/// ("array", number) or ("tuple", items); None for what is neither.
+py::object structure_object(const ExternStructure& structure) {
+  using Kind = ExternStructure::Kind;
+  if (structure.kind == Kind::Array) return py::make_tuple("array", structure.index);
+  if (structure.kind != Kind::Tuple && structure.kind != Kind::List) return py::none();
+  py::list items;
+  for (const ExternStructure& item : structure.items) items.append(structure_object(item));
+  return py::make_tuple("tuple", items);
+}
+
+/// By handle: (function, positional, keywords, structure, operands it writes into), or None for a call that is more than a
+/// function of arrays: under another mode, once only, or on stacks.
+py::list calls(const PythonGraph& self) {
+  py::list result;
+  for (std::size_t handle = 0; self.externs && handle < self.externs->size(); ++handle) {
+    const ExternCall& call = (*self.externs)[std::int64_t(handle)];
+    if (call.inference || call.autocast || call.once || call.stacked || call.derivative) {
+      result.append(py::none());
+      continue;
+    }
+    py::list positional;
+    py::dict keywords;
+    for (const ExternArgument& argument : call.positional) positional.append(argument_object(argument));
+    for (const auto& [name, argument] : call.keywords)
+      keywords[py::reinterpret_borrow<py::object>(name.get())] = argument_object(argument);
+    result.append(py::make_tuple(py::reinterpret_borrow<py::object>(call.callable.get()), positional, keywords,
+                                 structure_object(call.structure), call.mutated));
+  }
+  return result;
+}
+
 std::vector<std::uint32_t> spare(const PythonGraph& self) {
   std::vector<std::uint32_t> result;
   for (ValueId value : self.graph->spare_calls) result.push_back(value.index);
@@ -222,6 +267,7 @@ void bind_graph(py::module_& module) {
                                return result;
                              },
                              "The names that people have given to values.")
+      .def_property_readonly("calls", calls, "What the calls of the array library are, by their handles.")
       .def_property_readonly("spare", spare, "First results of library calls that happen only if something reads them.")
       .def_property_readonly("problems", problems, "(node or None, text) of what breaks the rules of graphs.")
       .def_static("parse", parsed, "The graph of a text as `text` gives it. ValueError says the line.")

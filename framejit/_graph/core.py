@@ -5,6 +5,7 @@ results of one function with a derivative of its own.
 """
 from framejit import _core
 from framejit._errors import GraphError
+from framejit._graph.calls import text_of
 from framejit._graph.nodes import ArrayType, Graph, Node, Symbol
 
 
@@ -52,11 +53,13 @@ def from_core(core, names=None):
         node = values[value] = Node(graph, "input", (), {}, ArrayType(dtype, shape), number=value, layout=layout)
         node._name = _word(name if names is None else names[i], taken)
         graph._inputs.append(node)
-    spare = set(core.spare)
+    spare, calls = set(core.spare), core.calls
     for row in core.nodes:
         operands, results, types = [values[x] for x in row.operands], row.results, [ArrayType(*x) for x in row.types]
-        single = len(results) == 1
-        node = Node(graph, row.op, operands, row.attrs, types[0] if single else tuple(types), row.location, results[0] if single else None)
+        single, attrs = len(results) == 1, row.attrs
+        if row.op == "extern_call" and attrs["handle"] < len(calls):
+            attrs["callee"] = text_of(calls[attrs["handle"]]) or attrs["callee"]
+        node = Node(graph, row.op, operands, attrs, types[0] if single else tuple(types), row.location, results[0] if single else None)
         node._spare = bool(results) and results[0] in spare
         graph._link(node, graph._end)
         if single:
@@ -72,7 +75,7 @@ def from_core(core, names=None):
                          for i, (operands, result, kept) in enumerate(core.composites)
                          if all(x in values for x in (*operands, result, *kept))]
     graph._core = core
-    if names is None:
+    if names is None and not calls:
         graph._cached = {"version": graph._version, "core": core}
     return graph
 

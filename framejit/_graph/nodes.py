@@ -456,9 +456,13 @@ class Graph:
 
     def __call__(self, *args, **kwargs):
         """Runs the graph, compiled: see `compile`."""
-        run = self._current().get("call")
-        if run is None:
-            run = self._cached["call"] = self.compile()
+        current = self._current()
+        run = current.get("call")
+        if run is None or (self._capture is None and current["arrays"] != _library_of(args)):
+            from framejit._graph.running import compiled
+
+            current["arrays"] = _library_of(args)
+            run = current["call"] = compiled(self, library=current["arrays"])
         return run(*args, **kwargs)
 
     @property
@@ -587,12 +591,12 @@ class Graph:
 
     def _library(self):
         """The one that its arrays are of, as far as it is known."""
-        import sys
-
         if self._capture is not None:
             return self._capture.library
-        known = any(node.op == "extern_call" or node._type.dtype == "bf16" for node in self._all() if node._op != "result")
-        return "torch" if known and "torch" in sys.modules else "numpy"
+        for node in self:
+            if node._op == "extern_call":
+                return "numpy" if re.search(r"(^|= )numpy\.", node._attrs["callee"]) else "torch"
+        return "torch" if any(node._type.dtype == "bf16" for node in self._all() if node._op != "result") else "numpy"
 
 
 def _library_of(arrays):

@@ -13,6 +13,8 @@ import weakref
 
 import numpy
 
+from framejit._graph import calls
+
 _NUMPY_NAMES = {"bool": "bool", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "i8": "int8", "i16": "int16",
                 "i32": "int32", "i64": "int64", "f16": "float16", "f32": "float32", "f64": "float64", "c64": "complex64",
                 "c128": "complex128"}
@@ -422,20 +424,47 @@ def _counted(positions):
     return nonzero
 
 
-def _extern_call(step, *xs):
-    layouts = step.attrs["operand_strides"]
+def _torch_call(step, *xs):
     arrays = []
-    for i, (x, layout) in enumerate(zip(xs, layouts)):
+    for i, (x, layout) in enumerate(zip(xs, step.attrs["operand_strides"])):
         name = step.variable(f"operand{i}_of_")
         step.line(f"{name} = {x}")
         strides = f"{name}.contiguous().stride()" if layout is None else _tuple(layout)
         step.line(f"if {name}.stride() != {strides}:")
         step.line(f"    {name} = torch.empty_strided({name}.shape, {strides}, dtype={name}.dtype).copy_({name})")
         arrays.append(name)
-    callee = step.variable(re.sub(r"\W+", "_", step.attrs["callee"]).strip("_") + "_")
-    step.writer.externs[callee] = step.node.call
+    callee = step.attrs["callee"]
+    if calls.is_text(callee):
+        return _library_call(step, arrays)
+    name = step.variable(re.sub(r"\W+", "_", callee).strip("_") + "_")
+    step.writer.externs[name] = step.node.call
     sizes = (f"s{i}" if f"s{i}" in step.writer.known else "0" for i in range(step.writer.symbols))
-    return f"{callee}([{', '.join(arrays)}], [{', '.join(sizes)}])"
+    return f"{name}([{', '.join(arrays)}], [{', '.join(sizes)}])"
+
+
+def _library_call(step, arrays):
+    """A tuple of the results, in order: those of the function, then what it has written into copies."""
+    copy = "clone" if step.library == "torch" else "copy"
+    arrays = list(arrays)
+    for i in calls.expression(step.attrs["callee"], arrays)[2]:
+        copied = step.variable(f"written{i}_in_")
+        step.line(f"{copied} = {arrays[i]}.{copy}()")
+        arrays[i] = copied
+    call, results, written = calls.expression(step.attrs["callee"], arrays)
+    contents = [arrays[i] for i in written]
+    if results is None:
+        one = call if step.library == "torch" else f"numpy.asarray({call})"
+        return f"[{', '.join([one, *contents])}]"
+    found = step.variable("results")
+    step.line(f"{found} = {call}" if results else call)
+    given = (f"{found}[{results.index(f'r{i}')}]" for i in range(len(step.node.results) - len(written)))
+    return "[" + ", ".join([*given, *contents]) + "]"
+
+
+def _numpy_call(step, *xs):
+    if not calls.is_text(step.attrs["callee"]) or not step.attrs["callee"].partition("(")[0].rpartition(" ")[2].startswith("numpy."):
+        return _no_numpy(step, *xs)
+    return _library_call(step, xs)
 
 
 def _no_numpy(step, *xs):
@@ -549,5 +578,5 @@ operations = {
                 _counted(lambda x: f"{x}.reshape(-1).nonzero().reshape(-1)")),
     # products and the library's own functions
     "matmul": _infix("@"),
-    "extern_call": (_no_numpy, _extern_call),
+    "extern_call": (_numpy_call, _torch_call),
 }
