@@ -9,7 +9,7 @@ import inspect
 import sys
 
 from framejit._api import disable, is_compiling
-from framejit._transforms import _batches, _leaves, _map, _pull, _stack, _watch, _within
+from framejit._transforms import _batches, _fields, _leaves, _map, _pull, _stack, _watch, _within
 
 _INTEGERS = {2: "int16", 4: "int32", 8: "int64"}
 
@@ -128,6 +128,11 @@ class _Floats:
                     raise TypeError(f"{what} has another structure than what it belongs to")
                 for key in structure:
                     collect(None if part is None else part[key], structure[key])
+            elif (names := _fields(structure)) is not None:
+                if part is not None and type(part) is not type(structure):
+                    raise TypeError(f"{what} has another structure than what it belongs to")
+                for name in names:
+                    collect(None if part is None else getattr(part, name), getattr(structure, name))
             else:
                 if part is not None and not (isinstance(part, (tuple, list)) and len(part) == len(structure)):
                     raise TypeError(f"{what} has another structure than what it belongs to")

@@ -148,7 +148,13 @@ def _together(batch, values, axes):
     return arrays
 
 
-# ---- trees: tuples, named tuples, lists and dicts of arrays; None is an empty one
+# ---- trees: tuples, named tuples, lists, dicts and dataclasses of arrays; None is an empty one
+
+
+def _fields(tree):
+    """The names of a dataclass's fields, None of what is none."""
+    fields = getattr(type(tree), "__dataclass_fields__", None)
+    return None if fields is None else [name for name in fields if fields[name].init]
 
 
 def _map(function, tree):
@@ -166,6 +172,9 @@ def _map(function, tree):
     if isinstance(tree, tuple):
         items = [_map(function, item) for item in tree]
         return type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
+    names = _fields(tree)
+    if names is not None:
+        return type(tree)(**{name: _map(function, getattr(tree, name)) for name in names})
     return function(tree)
 
 
@@ -197,8 +206,11 @@ def _matched(tree, like, what):
     elif isinstance(like, (tuple, list)):
         same = isinstance(tree, (tuple, list)) and len(tree) == len(like)
         parts = zip(tree, like) if same else ()
+    elif (names := _fields(like)) is not None:
+        same = type(tree) is type(like)
+        parts = [(getattr(tree, name), getattr(like, name)) for name in names] if same else ()
     else:
-        same = (tree is None) == (like is None) and not isinstance(tree, (dict, tuple, list))
+        same = (tree is None) == (like is None) and not isinstance(tree, (dict, tuple, list)) and _fields(tree) is None
         parts = None
     if not same:
         raise TypeError(f"framejit: {what} has another structure than what it belongs to")
