@@ -7,6 +7,7 @@ CPython are errors: a call that can't be compiled runs as written, up to the exc
 import collections
 import functools
 import sys
+import threading
 import types
 
 from framejit import _core
@@ -147,7 +148,13 @@ def _together(batch, values, axes):
     return arrays
 
 
-# ---- trees: tuples, named tuples, lists and dicts of arrays; None is an empty one
+# ---- trees: tuples, named tuples, lists, dicts and dataclasses of arrays; None is an empty one
+
+
+def _fields(tree):
+    """The names of a dataclass's fields, None of what is none."""
+    fields = getattr(type(tree), "__dataclass_fields__", None)
+    return None if fields is None else [name for name in fields if fields[name].init]
 
 
 def _map(function, tree):
@@ -165,6 +172,9 @@ def _map(function, tree):
     if isinstance(tree, tuple):
         items = [_map(function, item) for item in tree]
         return type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
+    names = _fields(tree)
+    if names is not None:
+        return type(tree)(**{name: _map(function, getattr(tree, name)) for name in names})
     return function(tree)
 
 
@@ -196,8 +206,11 @@ def _matched(tree, like, what):
     elif isinstance(like, (tuple, list)):
         same = isinstance(tree, (tuple, list)) and len(tree) == len(like)
         parts = zip(tree, like) if same else ()
+    elif (names := _fields(like)) is not None:
+        same = type(tree) is type(like)
+        parts = [(getattr(tree, name), getattr(like, name)) for name in names] if same else ()
     else:
-        same = (tree is None) == (like is None) and not isinstance(tree, (dict, tuple, list))
+        same = (tree is None) == (like is None) and not isinstance(tree, (dict, tuple, list)) and _fields(tree) is None
         parts = None
     if not same:
         raise TypeError(f"framejit: {what} has another structure than what it belongs to")
@@ -207,6 +220,69 @@ def _matched(tree, like, what):
     for part, other in parts:
         found.extend(_matched(part, other, what))
     return found
+
+
+# ---- levels: the derivatives that are being taken, and the rules that custom_derivative has put into them
+#
+# A level is (kind, rules). Of the kind "linear" is one in which what is linear is derived, to transpose it: that takes no derivative, and custom rules
+# are not asked; of the kind "hidden" one whose rule is being called, and which that doesn't see. A rule is (inputs, outputs, pullback): the graph leads from the outputs, which are
+# watched, no further back; pullback(their cotangents) gives those of the inputs, where the way back goes on. Rules stand in the order of their calls.
+
+_levels = []                   # of what is traced. CPython never puts anything in: compiled code is guarded by its length
+_batches = []                  # of functions that are being mapped, while tracing
+_running = threading.local()   # of a call that CPython runs for the sake of the exception it raises
+
+
+def _stack():
+    if is_compiling():
+        return _levels
+    if not hasattr(_running, "levels"):
+        _running.levels = []
+    return _running.levels
+
+
+def _within(level, function, *args, **kwargs):
+    stack = _stack()
+    stack.append(level)
+    try:
+        return function(*args, **kwargs)
+    finally:
+        stack.pop()
+
+
+def _pull(values, cotangents, marks, rules):
+    """`_gradients` that goes through rules, last to first."""
+    values, cotangents = list(values), list(cotangents)
+    for inputs, outputs, pullback in reversed(rules):
+        found = _gradients(values, cotangents, outputs) if is_compiling() else outputs  # in CPython for the exceptions of the rule
+        cotangents.extend(_within(("hidden", []), pullback, found))
+        values.extend(inputs)
+    return _gradients(values, cotangents, marks)
+
+
+def _alone(rules, *results):
+    """Results of an outermost derivative without a history of torch's, which would lead past the rules."""
+    return tuple(_map(_detached, result) for result in results) if rules and not _stack() else results
+
+
+def _detached(leaf):
+    return leaf.detach() if hasattr(leaf, "detach") else leaf
+
+
+def _seeds_of(leaves, marks, rules):
+    if not is_compiling():
+        _pull(leaves, leaves, marks, rules)
+    return _seeds(leaves)
+
+
+def _rule_counts():
+    return [len(rules) for _, rules in _stack()]
+
+
+def _check_rules_of_examples(counts, what):
+    if _rule_counts() != counts:
+        raise TypeError(f"framejit: {what} calls a function with a derivative of its own and is derived as a whole; map the derivative instead, "
+                        "as vmap(grad(f)), or give the function to custom_derivative with all examples")
 
 
 def _watched(args, argnums):
@@ -243,6 +319,8 @@ def _compiled(made, function, name, make=None, *arguments, dynamic=None):
         raise TypeError(f"framejit.{name} takes a callable, not {function!r}")
     if is_compiling():
         return _traced(made)
+    if _stack():  # CPython runs a call for the sake of its exception
+        return made
     inner = getattr(function, "__name__", type(function).__name__)
     made.__name__ = f"{name}({inner})"
     made.__qualname__ = f"{name}({getattr(function, '__qualname__', inner)})"
@@ -275,8 +353,10 @@ def value_and_grad(function, argnums=0, has_aux=False):
 
     def made(*args, **kwargs):
         args, trees, marks = _watched(args, argnums)
-        value, aux = _split(function(*args, **kwargs), has_aux)
-        gradient = _filled(trees, _gradients([value], [None], marks))
+        rules = []
+        value, aux = _split(_within(("backward", rules), function, *args, **kwargs), has_aux)
+        gradient = _filled(trees, _pull([value], [None], marks, rules))
+        value, aux, gradient = _alone(rules, value, aux, gradient)
         return ((value, aux), gradient) if has_aux else (value, gradient)
 
     return _compiled(made, function, "value_and_grad", value_and_grad, argnums, has_aux)
@@ -291,8 +371,10 @@ def grad(function, argnums=0, has_aux=False):
 
     def made(*args, **kwargs):
         args, trees, marks = _watched(args, argnums)
-        value, aux = _split(function(*args, **kwargs), has_aux)
-        gradient = _filled(trees, _gradients([value], [None], marks))
+        rules = []
+        value, aux = _split(_within(("backward", rules), function, *args, **kwargs), has_aux)
+        gradient = _filled(trees, _pull([value], [None], marks, rules))
+        gradient, aux = _alone(rules, gradient, aux)
         return (gradient, aux) if has_aux else gradient
 
     return _compiled(made, function, "grad", grad, argnums, has_aux)
@@ -301,12 +383,14 @@ def grad(function, argnums=0, has_aux=False):
 def _pulled(function, primals, has_aux):
     """The value, aux, and what takes cotangents back to the primals; traced."""
     args, trees, marks = _watched(primals, tuple(range(len(primals))))
-    value, aux = _split(function(*args), has_aux)
+    rules = []
+    value, aux = _split(_within(("backward", rules), function, *args), has_aux)
     derived = _map(_kept, value)
 
     def pullback(cotangent):
-        return _filled(trees, _gradients(_leaves(derived), _matched(cotangent, derived, "the cotangent"), marks))
+        return _alone(rules, *_filled(trees, _pull(_leaves(derived), _matched(cotangent, derived, "the cotangent"), marks, rules)))
 
+    value, aux = _alone(rules, value, aux)
     return value, aux, pullback
 
 
@@ -336,12 +420,26 @@ def _remembered(make):
     return made
 
 
+def _without_rules(leaves, marks, rules):
+    """Values and what is watched, with the derivative of `leaves` by `marks`, that no rules belong to."""
+    if not rules:
+        return leaves, marks
+    # Pulling back is linear in the cotangents, and deriving it twice gives it again: of values that are the derivative of the first time.
+    # There is no level outside, so what the pullbacks call is called as it is.
+    seeds = _seeds_of(leaves, marks, rules)
+    pulled = _pull(leaves, seeds, marks, rules)
+    again = _seeds(pulled)
+    return _gradients(pulled, again, seeds), again
+
+
 @_remembered
 def _compiled_vjp(function, has_aux):
     def forward(bound, *primals):
         args, trees, marks = _watched(primals, tuple(range(len(primals))))
-        value, aux = _split(function(*bound, *args), has_aux)
-        linear, saved = _linear(_leaves(value), marks)
+        rules = []
+        value, aux = _split(_within(("backward", rules), function, *bound, *args), has_aux)
+        linear, saved = _linear(*_without_rules(_leaves(value), marks, rules))
+        value, aux, saved = _alone(rules, value, aux, saved)
         return value, aux, linear, saved
 
     def backward(linear, saved, cotangents):
@@ -402,11 +500,13 @@ def _pushed(function, primals, tangents, has_aux, bound=()):
     """Forward derivatives by deriving twice: cotangents are pulled back linearly, and the derivative of that is the push forward."""
     directions = _matched(tuple(tangents), tuple(primals), "the tangents")
     args, trees, marks = _watched(primals, tuple(range(len(primals))))
-    value, aux = _split(function(*bound, *args), has_aux)
+    rules, inner = [], []
+    value, aux = _split(_within(("forward", rules), function, *bound, *args), has_aux)
     leaves = _leaves(value)
-    seeds = _seeds(leaves)  # which cotangents these are makes no difference
-    pulled = _gradients(leaves, seeds, marks)
-    tangent = _filled(value, _gradients(pulled, directions, seeds))
+    seeds = _seeds_of(leaves, marks, rules)  # which cotangents these are makes no difference
+    pulled = _within(("linear", inner), _pull, leaves, seeds, marks, rules)
+    tangent = _filled(value, _pull(pulled, directions, seeds, inner))
+    value, tangent, aux = _alone(rules, value, tangent, aux)
     return (value, tangent, aux) if has_aux else (value, tangent)
 
 
@@ -436,14 +536,22 @@ def jacobian(function, argnums=0, has_aux=False):
 
     def made(*args, **kwargs):
         args, trees, marks = _watched(args, argnums)
-        value, aux = _split(function(*args, **kwargs), has_aux)
+        rules = []
+        value, aux = _split(_within(("backward", rules), function, *args, **kwargs), has_aux)
 
         def rows(leaf):
             batch, seeds = _examples([_basis(leaf)], [0])
-            found = _together(batch, _gradients([leaf], seeds, marks), [0] * len(marks))
+            counts = _rule_counts()
+            _batches.append(batch)
+            try:
+                found = _pull([leaf], seeds, marks, rules)
+            finally:
+                _batches.pop()
+            _check_rules_of_examples(counts, "a pullback that a jacobian maps")
+            found = _together(batch, found, [0] * len(marks))
             return _filled(trees, [row.reshape(tuple(leaf.shape) + tuple(mark.shape)) for row, mark in zip(found, marks)])
 
-        jacobians = _map(rows, value)
+        jacobians, aux = _alone(rules, _map(rows, value), aux)
         return (jacobians, aux) if has_aux else jacobians
 
     return _compiled(made, function, "jacobian", jacobian, argnums, has_aux)
@@ -511,15 +619,22 @@ def vmap(function, in_axes=0, out_axes=0):
 
         if is_compiling():
             batch, example = _examples(arrays, axes)
+            _batches.append(batch)
             try:
+                counts = _rule_counts()
                 result = result_of(example)
+                _check_rules_of_examples(counts, "a function that vmap maps")
             except BaseException:
                 _left(batch)
                 raise
+            finally:
+                _batches.pop()
             leaves = _leaves(result)
             outwards = _spread(out_axes, result)
             return _filled(result, _together(batch, leaves, outwards))
+        counts = _rule_counts()
         results = [result_of(leaves) for leaves in _examples(arrays, axes)]
+        _check_rules_of_examples(counts, "a function that vmap maps")
         outwards = _spread(out_axes, results[0])
         return _filled(results[0], _together(None, [_leaves(result) for result in results], outwards))
 

@@ -55,6 +55,29 @@ def _refused(*arguments, **keywords):
 capture = grad = hessian = jacobian = jvp = value_and_grad = vjp = vmap = _refused
 
 
+def stop_gradient(x):
+    return x
+
+
+class custom_derivative:
+    """The function as written, which is derived nowhere; its rules stay unused."""
+
+    def __init__(self, function):
+        functools.update_wrapper(self, function)
+        self._function = function
+
+    def __call__(self, *args, **kwargs):
+        return self._function(*args, **kwargs)
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else functools.partial(self, instance)
+
+    def vjp(self, rule):
+        return rule
+
+    jvp = vjp
+
+
 def _nothing(*arguments, **keywords):
     """Has something to do only where something is compiled."""
 
@@ -70,5 +93,6 @@ def cache_info():
     return {}
 
 
-__all__ = ["BackendError", "Dim", "Error", "GraphBreakError", "GraphError", "cache_info", "capture", "compile", "disable", "explain", "grad", "graph_break", "hessian",
-           "is_compiling", "jacobian", "jvp", "mark_dynamic", "options", "register_backend", "reset", "set_logs", "value_and_grad", "vjp", "vmap"]
+__all__ = ["BackendError", "Dim", "Error", "GraphBreakError", "GraphError", "cache_info", "capture", "compile", "custom_derivative", "disable",
+           "explain", "grad", "graph_break", "hessian", "is_compiling", "jacobian", "jvp", "mark_dynamic", "options", "register_backend",
+           "reset", "set_logs", "stop_gradient", "value_and_grad", "vjp", "vmap"]

@@ -287,3 +287,18 @@ def test_rows_of_a_whole_space_are_split_once():
         expected = (gradient(x + step) - gradient(x - step)) / 2e-5
         np.testing.assert_allclose(found[index], expected, rtol=1e-6, atol=1e-8)
         np.testing.assert_allclose(gradient(x)[index], (f(x + step) - f(x - step)) / 2e-5, rtol=1e-6, atol=1e-8)
+
+
+def test_sinc_nan_to_num_and_tensorsolve_are_derived():
+    x = np.array([0.0, 0.001, 0.4, -1.3])
+    y = np.pi * x[2:]
+    assert np.allclose(framejit.jacobian(np.sinc)(x).diagonal()[2:], np.pi * (np.cos(y) / y - np.sin(y) / y ** 2))
+    assert np.allclose(framejit.grad(framejit.grad(np.sinc))(0.0), -np.pi ** 2 / 3)
+    assert np.array_equal(framejit.vjp(np.sinc, x)[0][0], 1.0) and np.allclose(framejit.vjp(np.sinc, x)[0], np.sinc(x), rtol=1e-15)
+    z = np.array([np.nan, np.inf, -np.inf, 2.0])
+    value, pullback = framejit.vjp(lambda z: np.nan_to_num(z, nan=3.0, neginf=-1.0), z)
+    assert np.array_equal(framejit.vjp(np.nan_to_num, z)[0], np.nan_to_num(z))
+    assert np.array_equal(value, np.nan_to_num(z, nan=3.0, neginf=-1.0)) and np.array_equal(pullback(np.ones(4))[0], [0, 0, 0, 1])
+    a, b = np.eye(4).reshape(2, 2, 4) * 2 + 0.1, np.arange(4.0).reshape(2, 2)
+    assert np.allclose(framejit.vjp(np.linalg.tensorsolve, a, b)[0], np.linalg.tensorsolve(a, b))
+    assert np.allclose(framejit.jacobian(np.linalg.tensorsolve, 1)(a, b).reshape(4, 4), np.linalg.inv(a.reshape(4, 4)))

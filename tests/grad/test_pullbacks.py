@@ -1,5 +1,6 @@
 """vjp and jvp called from Python: what they read is what was, what they keep goes with the function; trees as JAX takes them."""
 import collections
+import dataclasses
 import functools
 import gc
 import weakref
@@ -128,3 +129,27 @@ def test_a_run_that_fails_says_why_it_can_not_be_derived():
     with pytest.raises(framejit.Error, match="an integer is divided by zero"), np.errstate(divide="ignore"):
         framejit.grad(lambda x, n: np.sum(x * (6 // n)))(X, np.array([0, 1, 2]))
     assert np.array_equal(framejit.grad(lambda x, n: np.sum(x * (6 // n)))(X, np.array([1, 2, 3])), [6, 3, 2])
+
+
+@dataclasses.dataclass
+class Layer:
+    w: np.ndarray
+    b: object
+    name: object = None
+
+
+def test_dataclasses_are_trees():
+    def f(layer):
+        return Layer(layer.w * layer.b[0], [layer.w.sum()])
+
+    layer = Layer(X, [2.0])
+    gradient = framejit.grad(lambda layer: f(layer).w.sum())(layer)
+    assert type(gradient) is Layer and np.array_equal(gradient.w, np.full(3, 2.0)) and gradient.b == [X.sum()] and gradient.name is None
+    value, pullback = framejit.vjp(f, layer)
+    cotangent, = pullback(Layer(np.ones(3), [0.0]))
+    assert np.array_equal(value.w, 2 * X) and np.array_equal(cotangent.w, np.full(3, 2.0)) and cotangent.b == [X.sum()]
+    assert np.array_equal(framejit.jvp(f, (layer,), (Layer(np.zeros(3), [1.0]),))[1].w, X)
+    assert np.array_equal(framejit.vmap(lambda layer: Layer(layer.w * layer.b, None))(Layer(X, X)).w, X * X)
+    assert np.array_equal(framejit.stop_gradient(layer).w, X)
+    with pytest.raises(TypeError, match="structure"):
+        pullback([np.ones(3), 0.0])
