@@ -86,8 +86,10 @@ class Parser : Scanner {
 
   SymDim size_factor() {
     if (accept("(")) {
+      if (++depth_ > kDeepestSize) fail("a size with too many parentheses");
       SymDim inner = size();
       expect(")");
+      --depth_;
       return inner;
     }
     skip_space();
@@ -329,6 +331,8 @@ class Parser : Scanner {
     graph_.outputs.push_back({result, strides()});
   }
 
+  static constexpr int kDeepestSize = 50;
+  int depth_ = 0;
   std::vector<int>& node_lines_;
   Graph graph_;
   std::map<std::string, ValueId> values_;

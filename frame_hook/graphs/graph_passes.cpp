@@ -86,7 +86,10 @@ py::dict described(const Segment& segment, const GuardSet& guards, const SourceT
     examples.append(object_or_none(sources.fetch(source, values).get()));
   }
   for (const Guard& guard : guards.all())
-    decided.append(py::make_tuple(kind_name(guard.kind), guard.text(), guard.location));
+    decided.append(py::make_tuple(kind_name(guard.kind), guard.text(), guard.location,
+                                  guard.source ? py::object(source_object(guard.source)) : py::none(),
+                                  object_or_none(guard.object.get()), guard.number,
+                                  guard.symbol.index == UINT32_MAX ? -1 : std::int64_t(guard.symbol.index)));
   py::dict result;
   result["inputs"] = inputs;
   result["examples"] = examples;

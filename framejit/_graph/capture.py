@@ -13,7 +13,8 @@ from framejit import _core
 from framejit._api import compile_with_passes, dynamic_axes, is_compiling
 from framejit._dim import Dim
 from framejit._errors import Error, GraphError
-from framejit._graph.core import from_core
+from framejit._graph.core import from_core, to_core
+from framejit._graph.nodes import _frozen
 from framejit._graph.names import in_words, input_names
 
 _WORDED = {"Array", "Equals", "Length", "Relation", "IntSymbol", "LengthSymbol", "SameObject", "NotSame", "NoOverlap", "Elements", "DictKeys",
@@ -36,14 +37,18 @@ class Capture:
     def assumptions(self):
         return _assumptions(self.found)
 
-    def substitute(self, core):
-        """The passes of a function whose captured graph is to be replaced by `core`; None: to stay."""
-        def hook(found_core, found):
+    def substitute(self, graph):
+        """The passes of a function whose captured graph is to be replaced by `graph`; None: to stay."""
+        def hook(core, found):
             if not found["whole"]:
                 return None
-            if _form(found_core) != self.form:
+            if _form(core) != self.form:
                 raise GraphError(self._difference(found))
-            return core
+            if graph is None:
+                return None
+            graph._core = core  # of the same form: the same numbers of values
+            _take_layouts(graph, core)
+            return to_core(graph)
 
         return hook
 
@@ -60,7 +65,7 @@ class Capture:
 
 def _assumptions(found):
     texts = {}
-    for kind, text, place in found["guards"]:
+    for kind, text, place, *_ in found["guards"]:
         if kind in _WORDED:
             shown = place and not place.startswith("<capture of")  # the line that passes arguments on is nobody's
             texts.setdefault(in_words(text) + (f"  ({place})" if shown else ""), None)
@@ -68,11 +73,26 @@ def _assumptions(found):
 
 
 def _form(core):
-    """A captured graph's text without what may be another at another call: names and places."""
-    lines = re.sub(r" +; .*", "", core.text).split("\n")
+    """A captured graph's text without what may be another at another call: names, places, and what library calls give in memory."""
+    text = re.sub(r" +", " ", re.sub(r" +; .*", "", core.text))
+    text = re.sub(r", operand_strides = .*\}", "}", text)
+    lines = text.split("\n")
+    last = next(i for i, line in enumerate(lines) if line.startswith(" return"))
+    lines[last] = re.sub(r" strides \[[^]]*\]", "", lines[last])
     names = {}
-    return re.sub(r"%[A-Za-z_][\w.]*", lambda match: names.setdefault(match[0], f"%in{len(names)}"),
+    return re.sub(r"%(?=\w*[A-Za-z_.])[\w.]+", lambda match: names.setdefault(match[0], f"%in{len(names)}"),
                   "\n".join([lines[0].partition("(")[2], *lines[1:]]))
+
+
+def _take_layouts(graph, core):
+    """What library calls give is predicted, and known when they have run: a later trace knows better."""
+    layouts = {row.attrs["handle"]: row.attrs for row in core.nodes if row.op == "extern_call"}
+    for node in graph.find(op="extern_call"):
+        found = layouts.get(node.attrs["handle"])
+        if found is not None:
+            for key in ("operand_strides", "result_strides"):
+                dict.__setitem__(node.attrs, key, _frozen(found[key]))
+    graph._layouts = core.layouts[1]
 
 
 def _signature(function):
@@ -190,6 +210,9 @@ def _traced(function, face, dynamic, axes, args, kwargs):
     graph = from_core(core, names)
     graph.name = core.name
     library = "torch" if _has_tensors(described["examples"]) else "numpy"
+    # The arrays of this call are the caller's.
+    described["examples"] = [None if steps is not None and steps[0][0] == "Slot" else example
+                             for (_, steps), example in zip(described["inputs"], described["examples"])]
     graph.eliminate_dead_code()
     graph._capture = Capture(function, face, dynamic, axes, core, described, library, graph._version)
     return graph

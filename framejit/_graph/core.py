@@ -10,7 +10,10 @@ from framejit._graph.nodes import ArrayType, Graph, Node, Symbol
 
 
 class Composite:
-    """Operations that are one function of the library with a derivative of its own, as long as nobody changes them."""
+    """Operations that are one function of the library with a derivative of its own, as long as nobody changes them.
+
+    kept: other values that the derivative reads.
+    """
 
     def __init__(self, index, operands, result, kept):
         self.index, self.operands, self.result, self.kept = index, list(operands), result, list(kept)
@@ -22,19 +25,24 @@ class Composite:
     def _form(self):
         """What the operations are, without saying which values the operands are; None: the result is not computed from those."""
         names = {operand: number for number, operand in enumerate(self.operands)}
-        form, waiting, seen = [], [self.result], set()
+        form, waiting, seen = [], [*self.kept, self.result], set()
         while waiting:
             node = waiting.pop()
-            if node in names or node in seen:
+            if node in names or node in seen or (node.is_input and node in self.kept):
                 continue
             if node.graph is None or node.is_input:
                 return None
             seen.add(node)
-            form.append((id(node), node._op, repr(node._attrs), [names.get(x, id(x)) for x in node._operands]))
+            attrs = {key: value for key, value in node._attrs.items() if not key.endswith("_strides")}
+            form.append((node, node._op, attrs, [names.get(x, x) for x in node._operands]))
             waiting.extend(node._operands)
-        if not all(x in seen or x in names for x in self.kept):
-            return None
         return form
+
+    def copied(self, copies):
+        """The same of a copy of the graph; None: it is whole no more."""
+        if not self.is_whole() or not all(x in copies for x in (*self.operands, self.result, *self.kept)):
+            return None
+        return Composite(self.index, [copies[x] for x in self.operands], copies[self.result], [copies[x] for x in self.kept])
 
     def is_whole(self):
         return self.form is not None and self._form() == self.form

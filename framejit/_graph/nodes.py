@@ -194,6 +194,7 @@ class Graph:
         self._symbols, self._composites = [], []
         self._core = None  # what it was made of
         self._capture = None  # of what, if it was captured
+        self._saved = None  # how it is called, if it was loaded from a file
         self._version = 0
         self._cached = {}
         end = self._end = Node(self, "end", (), {}, None)
@@ -343,7 +344,7 @@ class Graph:
 
     def add_input(self, name, dtype, shape, layout=None):
         """Adds an input behind those there are. Raises GraphError for a captured graph, whose function has its arguments."""
-        if self._capture is not None:
+        if self._capture is not None or self._saved is not None:
             raise GraphError(f"{self._title()} was captured: it has the inputs of its function")
         node = Node(self, "input", (), {}, ArrayType(dtype, tuple(shape)), layout=layout)
         self._inputs.append(node)
@@ -378,13 +379,19 @@ class Graph:
         return replace_pattern(self, pattern, replacement, examples)
 
     def eliminate_dead_code(self):
-        """Erases what nothing reads, the calls of the library excepted that have an effect. The number of nodes erased."""
+        """Erases what nothing reads, but for calls of the library, which may have an effect or be what a derivative reads.
+
+        Returns the number of nodes erased.
+        """
         count = 0
         kept = {*self._outputs, *self._writes.values()}
+        for composite in self._composites:  # what its derivative reads
+            if composite.result.graph is self:
+                kept.update(composite.kept)
         node = self._end._previous
         while node is not self._end:
             previous = node._previous
-            if not node._users and node not in kept and (node._op != "extern_call" or node._spare):
+            if not node._users and node not in kept and node._op not in ("extern_call", "result"):
                 node.erase()
                 count += 1
             node = previous
@@ -413,10 +420,21 @@ class Graph:
 
     def copy(self):
         """A graph of its own, equal to this one; a captured one is called as this one is."""
-        from framejit._graph.core import from_core
-
-        made = from_core(self._as_core())
-        made._capture = self._capture
+        made = Graph(self.name)
+        copies = {}
+        for node in self._all():
+            copy = copies[node] = Node(made, node._op, [copies.get(x, x) for x in node._operands], node._attrs, node._type,
+                                       (node.file, node.line, node.module), node._number, node.layout)
+            copy._name, copy._spare = node._name, node._spare
+            if node.is_input:
+                made._inputs.append(copy)
+            else:
+                made._link(copy, made._end)
+        made._outputs = [copies.get(x, x) for x in self._outputs]
+        made._writes = {number: copies.get(x, x) for number, x in self._writes.items()}
+        made._layouts, made._symbols = list(self._layouts), list(self._symbols)
+        made._composites = [copied for copied in (x.copied(copies) for x in self._composites) if copied is not None]
+        made._core, made._capture, made._saved, made._version = self._core, self._capture, self._saved, self._version
         return made
 
     # ---- running
@@ -469,6 +487,35 @@ class Graph:
     def assumptions(self):
         """What was decided while tracing, in words: sizes, types, values of arguments and globals, each with the line that asked."""
         return [] if self._capture is None else self._capture.assumptions()
+
+    @property
+    def state(self):
+        """The arrays that the graph uses and is not given: parameters, buffers, globals; by the names of their inputs."""
+        from framejit._graph.signature import state_of
+
+        found = self._saved.state if self._saved is not None else state_of(self._capture) if self._capture is not None else {}
+        return {self._inputs[i].name: array for i, array in found.items()}
+
+    def save(self, path):
+        """Writes the graph with its arrays to a file, which `Graph.load` reads where the function it was captured from is not there.
+
+        The file is a zip of texts and a safetensors file; docs/captured-graphs.md describes it. It is written beside and renamed.
+        Raises GraphError for a path that can't be written, and for a graph that needs more than arrays: objects that its function
+        changes or returns, calls of the library on objects without a text.
+        """
+        from framejit._graph.files import save
+
+        save(self, path)
+
+    @staticmethod
+    def load(path):
+        """The graph of a file that `save` has written; it is called as the captured one was. Nothing of the file is executed.
+
+        Raises GraphError for a file that is none of framejit's, is damaged, or was written by a newer framejit.
+        """
+        from framejit._graph.files import load
+
+        return load(path)
 
     @staticmethod
     def parse(text):
@@ -593,6 +640,8 @@ class Graph:
         """The one that its arrays are of, as far as it is known."""
         if self._capture is not None:
             return self._capture.library
+        if self._saved is not None:
+            return self._saved.library
         for node in self:
             if node._op == "extern_call":
                 return "numpy" if re.search(r"(^|= )numpy\.", node._attrs["callee"]) else "torch"

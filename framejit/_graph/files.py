@@ -1,0 +1,230 @@
+"""Graphs in files: a zip, without compression, of `graph.txt` (the text), `graph.json` (what follows) and `arrays.safetensors` (parameters
+and other arrays that are no arguments).
+
+`graph.json` is {"format": 1, "library": "numpy" or "torch", "signature": {...} or null, "state": [...]}. signature: see signature.py.
+state: for each input that is no argument {"input": its number, "array": its name in arrays.safetensors, "gradient": bool}. Nothing in a
+file is run when it is read, and no more memory is taken than the file has bytes, a few times over.
+"""
+import io
+import json
+import os
+import tempfile
+import zipfile
+
+from framejit import _core
+from framejit._errors import GraphError
+from framejit._graph import signature as signatures
+from framejit._graph.calls import is_text, parsed
+from framejit._graph.core import from_core
+
+FORMAT = 1
+_NAMES = ["graph.txt", "graph.json", "arrays.safetensors"]
+_DEEPEST = 60  # JSON values in one another
+
+
+def _safetensors(library):
+    try:
+        if library == "torch":
+            import safetensors.torch as found
+        else:
+            import safetensors.numpy as found
+    except ImportError as error:
+        raise GraphError(f"graphs with arrays are saved by the package safetensors: pip install safetensors ({error})") from None
+    return found
+
+
+class Saved:
+    """What a loaded graph has beside its operations. state: by input's number, its array."""
+
+    def __init__(self, library, signature, state):
+        self.library, self.signature, self.state = library, signature, state
+
+
+def save(graph, path):
+    core = graph._as_core()
+    for node in graph.find(op="extern_call"):
+        if not is_text(node.attrs["callee"]):
+            raise GraphError(f"{graph._title()} can't be saved: {node} calls `{node.attrs['callee']}` on objects that have no text")
+    library, signature, state = graph._library(), None, {}
+    if graph._capture is not None:
+        signature, state = signatures.of(graph._capture, [node.name for node in graph.inputs]), signatures.state_of(graph._capture)
+    elif graph._saved is not None:
+        library, signature, state = graph._saved.library, graph._saved.signature, graph._saved.state
+    entries, arrays = [], {}
+    for number, array in state.items():
+        name = f"{number}.{graph.inputs[number].name}"
+        arrays[name] = _plain(array, library)
+        entries.append({"input": number, "array": name, "gradient": bool(getattr(array, "requires_grad", False))})
+    try:
+        described = json.dumps({"format": FORMAT, "library": library, "signature": signature, "state": entries}, indent=1)
+    except (TypeError, ValueError) as error:
+        raise GraphError(f"{graph._title()} can't be saved: {error}") from None
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as archive:
+        contents = (core.text.encode(), described.encode(), _safetensors(library).save(arrays) if arrays else b"")
+        for name, content in zip(_NAMES, contents):
+            archive.writestr(zipfile.ZipInfo(name), content)
+    _write(os.fspath(path), data.getbuffer())
+
+
+def _plain(array, library):
+    if library == "torch":
+        return array.detach().cpu().contiguous().clone()
+    import numpy
+
+    return numpy.ascontiguousarray(array) if array.ndim else array.copy()
+
+
+def _write(path, data):
+    """Beside and renamed: whoever reads the path finds the old file or the new one."""
+    folder = os.path.dirname(os.path.abspath(path))
+    beside = None
+    try:
+        handle, beside = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=folder)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(beside, 0o666 & ~_mask())
+        os.replace(beside, path)
+    except OSError as error:
+        if beside is not None and os.path.exists(beside):
+            os.unlink(beside)
+        raise GraphError(f"{path} can't be written: {error.strerror or error}") from error
+    except BaseException:
+        if beside is not None and os.path.exists(beside):
+            os.unlink(beside)
+        raise
+
+
+def _mask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def load(path):
+    path = os.fspath(path)
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            contents = _contents(path, file, size)
+    except OSError as error:
+        raise GraphError(f"{path} can't be read: {error.strerror or error}") from error
+    return _graph(path, *contents)
+
+
+def _contents(path, file, size):
+    """The three parts of the archive, each no longer than the file."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            entries = archive.infolist()
+            if sorted(entry.filename for entry in entries) != sorted(_NAMES):
+                raise GraphError(f"{path} is no graph of framejit's: it holds {', '.join(entry.filename for entry in entries[:5]) or 'nothing'}")
+            if any(entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size for entry in entries) \
+                    or sum(entry.file_size for entry in entries) > size:
+                raise GraphError(f"{path} is damaged: its parts are longer than the file")
+            return [archive.read(name) for name in _NAMES]
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, OverflowError) as error:
+        raise GraphError(f"{path} is no graph of framejit's, or damaged: {error}") from None
+
+
+def _graph(path, text, described, arrays):
+    def damaged(why):
+        return GraphError(f"{path} is damaged: {why}")
+
+    try:
+        described = json.loads(described.decode())
+        text = text.decode()
+    except (ValueError, RecursionError) as error:
+        raise damaged(error) from None
+    if not isinstance(described, dict) or type(described.get("format")) is not int:
+        raise damaged("it does not say its format")
+    if described["format"] != FORMAT:
+        raise GraphError(f"{path} has the format {described['format']}, and this framejit reads {FORMAT}: "
+                         + ("a newer framejit has written it" if described["format"] > FORMAT else "save the graph anew"))
+    library, signature, entries = described.get("library"), described.get("signature"), described.get("state")
+    if library not in ("numpy", "torch") or not isinstance(signature, (dict, type(None))) or not isinstance(entries, list):
+        raise damaged("its description is incomplete")
+    if _depth(described) > _DEEPEST:
+        raise damaged("its description is too deep")
+    if library == "torch":
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            raise GraphError(f"{path} holds a graph of torch's: it needs torch") from None
+    try:
+        core = _core.CapturedGraph.parse(text)
+    except ValueError as error:
+        raise damaged(f"graph.txt, {error}") from None
+    if core.problems:
+        raise damaged(f"graph.txt, {core.problems[0][1]}")
+    graph = from_core(core)
+    for node in graph.find(op="extern_call"):
+        parsed(node.attrs["callee"])
+    state = _state(damaged, library, entries, arrays, graph)
+    graph._saved = Saved(library, signature, state)
+    if signature is not None:
+        try:
+            signatures.face(signature, core, library, None, None)
+        except (GraphError, KeyError, TypeError, ValueError, AttributeError, SyntaxError, RecursionError, IndexError) as error:
+            raise damaged(f"its signature: {error}") from None
+    return graph
+
+
+def _depth(value):
+    deepest, waiting = 0, [(value, 1)]
+    while waiting:
+        found, depth = waiting.pop()
+        deepest = max(deepest, depth)
+        if isinstance(found, dict):
+            waiting.extend((x, depth + 1) for x in found.values())
+        elif isinstance(found, list):
+            waiting.extend((x, depth + 1) for x in found)
+    return deepest
+
+
+def _state(damaged, library, entries, arrays, graph):
+    found = {}
+    if arrays:
+        try:
+            found = _safetensors(library).load(arrays)
+        except GraphError:
+            raise
+        except Exception as error:  # safetensors' own, which has no class in common with what it passes on
+            raise damaged(f"arrays.safetensors, {error}") from None
+    state = {}
+    for entry in entries:
+        if not isinstance(entry, dict) or type(entry.get("input")) is not int or not isinstance(entry.get("array"), str):
+            raise damaged("its description of arrays is incomplete")
+        number, array = entry["input"], found.get(entry["array"])
+        if not 0 <= number < len(graph.inputs) or number in state or array is None:
+            raise damaged(f"it has no array {entry['array']}")
+        node = graph.inputs[number]
+        wanted = graph_type(array)
+        if wanted != node.type:
+            raise damaged(f"the array {entry['array']} is {wanted}, and the graph takes {node.type}")
+        state[number] = _laid_out(array, node.layout, library, entry.get("gradient") is True)
+    return state
+
+
+def graph_type(array):
+    from framejit._graph.nodes import ArrayType
+
+    name = str(array.dtype).rpartition(".")[2]
+    short = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
+    digits = name.lstrip("abcdefghijklmnopqrstuvwxyz")
+    return ArrayType("bool" if name.startswith("bool") else short.get(name[:len(name) - len(digits)], "?") + digits, tuple(array.shape))
+
+
+def _laid_out(array, layout, library, gradient):
+    """The array with the strides that the graph expects, where these are those of an array without gaps."""
+    if library == "torch":
+        import torch
+
+        if layout is not None and all(type(x) is int for x in layout) and tuple(layout) != tuple(array.stride()):
+            order = sorted(range(array.dim()), key=lambda axis: -layout[axis])
+            dense = array.permute(order).contiguous().permute(sorted(range(array.dim()), key=order.__getitem__))
+            array = dense if tuple(dense.stride()) == tuple(layout) else array
+        return torch.nn.Parameter(array) if gradient and (array.is_floating_point() or array.is_complex()) else array
+    return array

@@ -1,0 +1,350 @@
+"""How a captured graph is called, without the function it was captured from: parameters, where inputs are found in the arguments, what the
+arguments were taken to be, and how results are made of the graph's outputs.
+
+A Signature is plain data (`data`), so that it can be saved, and becomes a function by being written as Python (`face`). What can't be said
+in it makes `of` raise a GraphError: the graph can be run in this process, not saved.
+"""
+import inspect
+import keyword
+import re
+import sys
+
+from framejit._errors import GraphError
+
+_STEPS = ("DictItem", "ListItem", "TupleItem", "Attribute", "SlotMember")
+_PARAMETER_KINDS = ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD", "VAR_POSITIONAL", "KEYWORD_ONLY", "VAR_KEYWORD")
+
+
+def _is_plain(value):
+    """What JSON gives back as it was, more or less: see `_data`."""
+    return value is None or type(value) in (bool, int, float, str) or type(value) is tuple and all(map(_is_plain, value))
+
+
+def _data(value):
+    return {"tuple": [_data(x) for x in value]} if type(value) is tuple else value
+
+
+def _value(data):
+    """The constant, as Python text. GraphError for anything else than what `_data` makes."""
+    if isinstance(data, dict) and list(data) == ["tuple"] and isinstance(data["tuple"], list):
+        items = [_value(x) for x in data["tuple"]]
+        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+    if type(data) is float:
+        return repr(data) if data == data and abs(data) != float("inf") else f"float({str(data)!r})"
+    if data is None or type(data) in (bool, int, str):
+        return repr(data)
+    raise GraphError("a constant of the signature is none")
+
+
+def _path(steps):
+    """An argument's place: [name, [kind, key], ...]; None for what is reached in another way."""
+    path = [str(steps[0][2])]
+    for kind, index, key in steps[1:]:
+        if kind not in _STEPS:
+            return None
+        at = index if kind in ("ListItem", "TupleItem") else key
+        if type(at) not in (int, str, bool):
+            return None
+        path.append(["attribute" if kind in ("Attribute", "SlotMember") else "item", at])
+    return path
+
+
+def _expression(path):
+    if not (isinstance(path, list) and path and isinstance(path[0], str) and _is_name(path[0])):
+        raise GraphError("an argument of the signature has no name")
+    text = path[0]
+    for step in path[1:]:
+        kind, at = step
+        if kind == "attribute" and isinstance(at, str) and _is_name(at):
+            text += f".{at}"
+        elif kind == "item" and type(at) in (int, str, bool):
+            text += f"[{at!r}]"
+        else:
+            raise GraphError("an argument of the signature has no place")
+    return text
+
+
+def _is_name(text):
+    return text.isidentifier() and not keyword.iskeyword(text)
+
+
+def of(capture, names):
+    """The signature of a captured graph. names: of its inputs."""
+    found = capture.found
+    function = capture.face.__name__
+
+    def refused(what):
+        return GraphError(f"the graph of {function} can't be saved: {what}; it can be run in this process")
+
+    parameters = []
+    for parameter in inspect.signature(capture.face).parameters.values():
+        entry = {"name": parameter.name, "kind": parameter.kind.name}
+        if parameter.default is not parameter.empty:
+            entry["default"] = _data(parameter.default) if _is_plain(parameter.default) else {"unknown": type(parameter.default).__name__}
+        parameters.append(entry)
+    inputs = []
+    for name, (text, steps) in zip(names, found["inputs"]):
+        if steps is None:
+            raise refused(f"its input {text} is found by a value")
+        if steps[0][0] == "Slot":
+            path = _path(steps)
+            if path is None:
+                raise refused(f"its input {text} is in an argument that is no array, tuple, list or dict")
+            inputs.append({"argument": path})
+        else:
+            inputs.append({"state": name})
+    conditions, integers = [], {}
+    for kind, text, place, source, value, number, symbol in found["guards"]:
+        if source is None or source[1] is None or source[1][0][0] != "Slot":
+            continue
+        path = _path(source[1])
+        if path is None:
+            continue
+        if kind == "Equals" and _is_plain(value):
+            conditions.append({"argument": path, "equals": _data(value)})
+        elif kind == "Length":
+            conditions.append({"argument": path, "length": number})
+        elif kind == "IntSymbol":
+            integers[str(symbol)] = path
+    return {"function": function, "parameters": parameters, "inputs": inputs, "conditions": conditions, "integers": integers,
+            "result": _result(found["recipe"], found["inputs"], inputs, refused)}
+
+
+def _result(recipe, places, inputs, refused):
+    steps, result = recipe
+    texts = [text for text, _ in places]
+    made = {}
+    for name, register, arguments, source, value, index, expression, shape, strides in steps:
+        if name == "version":
+            continue
+        if name == "source":
+            if source[0] in texts:
+                made[register] = {"input": texts.index(source[0])}
+            else:
+                path = _path(source[1]) if source[1] is not None and source[1][0][0] == "Slot" else None
+                made[register] = {"argument": path} if path else {"refused": f"{source[0]}, an object from outside, is part of its result"}
+        elif name == "constant":
+            made[register] = {"constant": _data(value)} if _is_plain(value) else {"refused": f"{value!r} is part of its result"}
+        elif name in ("output", "scalar", "number"):
+            made[register] = {name: index}
+        elif name == "view":
+            made[register] = {"view": made[arguments[0]], "shape": list(shape), "strides": list(strides), "offset": expression}
+        elif name == "int":
+            made[register] = {"int": expression}
+        elif name in ("tuple", "list"):
+            made[register] = {name: [made[x] for x in arguments]}
+        elif name == "dict":
+            made[register] = {"dict": [made[x] for x in arguments]}
+        elif name == "namedtuple" and value.__module__.partition(".")[0] in ("numpy", "torch", "collections"):
+            made[register] = {"tuple": [made[x] for x in arguments]}
+        else:
+            made[register] = {"refused": "it changes an object of Python's, or returns an object of a class"}
+            if register < 0 or name == "":
+                raise refused(made[register]["refused"])
+    if result < 0:
+        return {"constant": None}
+    _refuse_in(made[result], refused)
+    return made[result]
+
+
+def _refuse_in(result, refused):
+    if "refused" in result:
+        raise refused(result["refused"])
+    for part in result.get("tuple") or result.get("list") or result.get("dict") or ():
+        _refuse_in(part, refused)
+    if "view" in result:
+        _refuse_in(result["view"], refused)
+
+
+# ---- from data to a function
+
+_SIZE = re.compile(r"[s0-9*+\- ()]+")
+
+
+def _size(data):
+    if type(data) is int or isinstance(data, str) and _SIZE.fullmatch(data):
+        return str(data)
+    raise GraphError("a size of the signature is none")
+
+
+class _Writer:
+    def __init__(self, signature, core, library):
+        self.signature, self.core, self.library = signature, core, library
+        self.lines = []
+
+    def text(self):
+        signature, core = self.signature, self.core
+        parameters, star, positional_only = [], False, False
+        names = set()
+        for entry in signature["parameters"]:
+            name, kind = entry["name"], entry["kind"]
+            if not _is_name(name) or kind not in _PARAMETER_KINDS or name in names:
+                raise GraphError("a parameter of the signature is none")
+            names.add(name)
+            if positional_only and kind != "POSITIONAL_ONLY":
+                parameters.append("/")
+            positional_only = kind == "POSITIONAL_ONLY"
+            if kind == "KEYWORD_ONLY" and not star:
+                parameters.append("*")
+            star = star or kind in ("KEYWORD_ONLY", "VAR_POSITIONAL")
+            text = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(kind, "") + name
+            if "default" in entry:
+                default = entry["default"]
+                text += "=_missing" if isinstance(default, dict) and "unknown" in default else f"={_value(default)}"
+            parameters.append(text)
+        if positional_only:
+            parameters.append("/")
+        for condition in signature["conditions"]:
+            self.condition(condition)
+        inputs, shapes = [], {}
+        if len(signature["inputs"]) != len(core.inputs):
+            raise GraphError("the signature has other inputs than the graph")
+        for number, (entry, (_, name, dtype, shape)) in enumerate(zip(signature["inputs"], core.inputs)):
+            if "argument" in entry:
+                self.line(f"_x{number} = {_expression(entry['argument'])}")
+            else:
+                self.line(f"_x{number} = _state[{number}]")
+            inputs.append(f"_x{number}")
+            for axis, size in enumerate(shape):
+                if isinstance(size, str) and re.fullmatch(r"s\d+", size):
+                    shapes.setdefault(size, f"_x{number}.shape[{axis}]")
+        for number in core.integers:
+            path = signature["integers"].get(str(number))
+            if path is None:
+                raise GraphError(f"the graph needs the number s{number}, which is no argument")
+            shapes.setdefault(f"s{number}", _expression(path))
+            inputs.append(f"s{number}")
+        self.lines = [line for line in self.lines]
+        for size, expression in shapes.items():
+            self.line(f"{size} = {expression}")
+        for symbol, dividend, divisor, remainder in core.definitions:
+            if set(re.findall(r"s\d+", f"{dividend} {divisor}")) <= set(shapes):
+                self.line(f"s{symbol} = ({dividend}) {'%' if remainder else '//'} ({divisor})")
+                shapes[f"s{symbol}"] = ""
+        self.line(f"_results = _body({', '.join(inputs)})")
+        outputs = len(core.outputs)
+        result = self.result(signature["result"], outputs)
+        self.line(f"_returned = {result}")
+        for i, (number, _) in enumerate(core.writes):
+            value = f"_results[{outputs + i}]"
+            self.line(f"_x{number}.copy_({value}.detach())" if self.library == "torch" else f"_x{number}[...] = {value}")
+        self.line("return _returned")
+        name = signature["function"]
+        name = name if isinstance(name, str) and _is_name(name) else "f"
+        return f"def {name}({', '.join(parameters)}):\n" + "".join(f"    {line}\n" for line in self.lines), name
+
+    def line(self, text):
+        self.lines.append(text)
+
+    def condition(self, condition):
+        place = _expression(condition["argument"])
+        if "length" in condition:
+            if type(condition["length"]) is not int:
+                raise GraphError("a condition of the signature is none")
+            found, wanted = f"len({place})", repr(condition["length"])
+        else:
+            found, wanted = place, _value(condition["equals"])
+        test = f"{found} is not {wanted}" if wanted in ("None", "True", "False") else f"{found} != {wanted}"
+        message = f"the graph of {self.core.name} was captured with {found} == {wanted}, not "
+        self.line(f"if {test}:")
+        self.line(f"    raise GraphError({message!r} + repr({found}))")
+
+    def result(self, data, outputs, depth=0):
+        if not isinstance(data, dict) or depth > 50:
+            raise GraphError("the signature's result is none")
+
+        def parts(items):
+            return [self.result(item, outputs, depth + 1) for item in items]
+
+        def output(number):
+            if type(number) is not int or not 0 <= number < outputs:
+                raise GraphError("the signature's result has an output that the graph has not")
+            return f"_results[{number}]"
+
+        if "output" in data:
+            return output(data["output"])
+        if "scalar" in data:
+            return output(data["scalar"]) + "[()]"
+        if "number" in data:
+            return output(data["number"]) + ".item()"
+        if "input" in data and type(data["input"]) is int and 0 <= data["input"] < len(self.core.inputs):
+            return f"_x{data['input']}"
+        if "argument" in data:
+            return _expression(data["argument"])
+        if "constant" in data:
+            return _value(data["constant"])
+        if "int" in data:
+            return _size(data["int"])
+        if "view" in data:
+            sizes = [f"({', '.join(map(_size, data[key]))}{',' if len(data[key]) == 1 else ''})" for key in ("shape", "strides")]
+            return f"_view({self.result(data['view'], outputs, depth + 1)}, {sizes[0]}, {sizes[1]}, {_size(data['offset'])})"
+        if "tuple" in data:
+            items = parts(data["tuple"])
+            return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+        if "list" in data:
+            return f"[{', '.join(parts(data['list']))}]"
+        if "dict" in data and len(data["dict"]) % 2 == 0:
+            items = parts(data["dict"])
+            return "{" + ", ".join(f"{key}: {value}" for key, value in zip(items[::2], items[1::2])) + "}"
+        raise GraphError("the signature's result is none")
+
+
+def _view_of_torch(x, shape, strides, offset):
+    return x.as_strided(shape, strides, x.storage_offset() + offset)
+
+
+def _view_of_numpy(x, shape, strides, offset):
+    import numpy
+
+    flat = x.reshape(-1)[offset:]
+    return numpy.lib.stride_tricks.as_strided(flat, shape, tuple(size * x.itemsize for size in strides))
+
+
+class _Missing:
+    def __repr__(self):
+        return "a default that was not saved"
+
+
+def face(signature, core, library, body, state):
+    """The function with the signature that runs `body`, a function of the graph's inputs. state: by input, its array, or None."""
+    text, name = _Writer(signature, core, library).text()
+    space = {"_body": body, "_state": state, "GraphError": GraphError, "_missing": _Missing(),
+             "_view": _view_of_torch if library == "torch" else _view_of_numpy}
+    exec(compile(text, f"<graph of {name}>", "exec"), space)
+    return space[name]
+
+
+def state_of(capture):
+    """The arrays that are no arguments, by the number of the input: as the function finds them now."""
+    return {i: _found(capture.function, steps, example)
+            for i, ((text, steps), example) in enumerate(zip(capture.found["inputs"], capture.found["examples"]))
+            if steps is None or steps[0][0] != "Slot"}
+
+
+def _found(function, steps, example):
+    here = function
+    try:
+        for kind, index, key in steps[1:]:
+            if kind in ("Attribute", "SlotMember"):
+                here = getattr(here, key)
+            elif kind == "DictItem":
+                here = here[key]
+            elif kind in ("ListItem", "TupleItem"):
+                here = here[index]
+            elif kind == "FunctionGlobals":
+                here = here.__globals__
+            elif kind == "MethodSelf":
+                here = here.__self__
+            elif kind == "MethodFunction":
+                here = here.__func__
+            elif kind == "ClosureCell":
+                here = here.__closure__[index]
+            elif kind == "Cell":
+                here = here.cell_contents
+            elif kind == "InstanceDict":
+                here = vars(here)
+            else:
+                return example
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+        return example
+    return here if steps[0][0] == "Global" else example
