@@ -3,6 +3,8 @@
 
 #include <pybind11/stl.h>
 
+#include <set>
+
 #include "graph_ir/parse.h"
 #include "graph_ir/print.h"
 #include "graph_ir/verify.h"
@@ -204,9 +206,21 @@ py::list call_library(const PythonNode& self, const py::list& arrays, const std:
 }  // namespace
 
 std::vector<SymbolId> loose_symbols(const Graph& graph) {
+  std::set<SymbolId> used;
+  const auto use = [&](const Dims& sizes) {
+    for (const SymDim& size : sizes)
+      for (SymbolId symbol : size.symbols()) used.insert(symbol);
+  };
+  for (const Node& node : graph.nodes)
+    for (SymbolId symbol : symbols_used(graph, node)) used.insert(symbol);
+  for (const Input& input : graph.inputs) use(graph.type(input.value).shape), use(input.strides.value_or(Strides()));
+  for (const Output& output : graph.outputs) use(output.strides.value_or(Strides()));
+  for (std::uint32_t i = std::uint32_t(graph.symbols.size()); i-- > 0;)  // of those before it
+    if (const auto& definition = graph.symbols[i].definition; definition && used.count(SymbolId{i}))
+      use({definition->dividend, definition->divisor});
   std::vector<SymbolId> result;
   for (std::uint32_t i = 0; i < graph.symbols.size(); i++) {
-    if (graph.symbols[i].definition) continue;
+    if (graph.symbols[i].definition || !used.count(SymbolId{i})) continue;
     bool is_size = false;
     for (const Input& input : graph.inputs)
       for (const SymDim& size : graph.type(input.value).shape) is_size = is_size || size == SymDim(SymbolId{i});

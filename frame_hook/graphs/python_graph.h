@@ -23,7 +23,7 @@ pybind11::object size_object(const SymDim& size);
 pybind11::tuple sizes_object(const Dims& dims);
 /// `externs`: lets extern_call nodes be called; null where the graph is only shown.
 pybind11::object python_graph(std::shared_ptr<const Graph> graph, std::shared_ptr<const ExternTable> externs = nullptr);
-/// Symbols a callable can't read off its inputs' shapes: int arguments, strides. Their numbers follow the arrays.
+/// Symbols in use that a callable can't read off its inputs' shapes: int arguments, strides. Their numbers follow the arrays.
 std::vector<SymbolId> loose_symbols(const Graph& graph);
 
 }  // namespace fj

@@ -166,6 +166,9 @@ def _graph(path, text, described, arrays):
     graph._saved = Saved(library, signature, state)
     if signature is not None:
         try:
+            for number, entry in enumerate(signature["inputs"]):
+                if "state" in entry and number not in state:
+                    raise GraphError(f"there is no array for the input {number}")
             signatures.face(signature, core, library, None, None)
         except (GraphError, KeyError, TypeError, ValueError, AttributeError, SyntaxError, RecursionError, IndexError) as error:
             raise damaged(f"its signature: {error}") from None

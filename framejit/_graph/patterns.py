@@ -1,11 +1,11 @@
 """Functions put into graphs, and computations found in them: both are captured for the types that values have."""
+import inspect
 import re
 import sys
 
 from framejit import _core
 from framejit._errors import Error, GraphError
-from framejit._graph.core import from_core
-from framejit._graph.nodes import ArrayType, Graph, _library_of
+from framejit._graph.nodes import ArrayType, Graph
 
 _NUMPY = {"bool": "bool", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "i8": "int8", "i16": "int16", "i32": "int32",
           "i64": "int64", "f16": "float16", "f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}
@@ -136,9 +136,7 @@ def _matched(pattern, root, exact):
 
 
 def replace_pattern(graph, pattern, replacement, examples=None):
-    import inspect
-
-    count = len(examples) if examples is not None else len(inspect.signature(pattern).parameters) if not _is_builtin(pattern) else 1
+    count = len(examples) if examples is not None else _arguments_of(pattern)
     captured, replaced, refused = {}, 0, set()
 
     def of(function, types):
@@ -195,11 +193,12 @@ def _between(result, operands):
             waiting.extend(node._operands)
 
 
-def _is_builtin(function):
-    import inspect
-
+def _arguments_of(pattern):
+    """How many arrays it takes: its parameters without a default. One, of a function of C that does not say."""
+    if hasattr(pattern, "nin"):  # NumPy's ufuncs
+        return pattern.nin
     try:
-        inspect.signature(function)
-        return False
+        parameters = inspect.signature(pattern).parameters.values()
     except (ValueError, TypeError):
-        return True
+        return 1
+    return sum(1 for x in parameters if x.default is x.empty and x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD))
