@@ -68,7 +68,7 @@ def _assumptions(found):
     for kind, text, place, *_ in found["guards"]:
         if kind in _WORDED:
             shown = place and not place.startswith("<capture of")  # the line that passes arguments on is nobody's
-            texts.setdefault(in_words(text) + (f"  ({place})" if shown else ""), None)
+            texts.setdefault(in_words(text) + (f"  ({place.rpartition('/')[2]})" if shown else ""), None)
     return list(texts)
 
 

@@ -98,7 +98,8 @@ def _with_sizes_of(graph, part, types, names):
                  if isinstance(value, (list, tuple)) else value for key, value in node._attrs.items()}
         if node._op == "extern_call":
             raise GraphError(f"{part.name} calls the array library ({attrs['callee']}), which can't be put into a graph")
-        copies[node] = made.add(node._op, *(copies[x] for x in node._operands), **attrs)
+        copy = copies[node] = made.add(node._op, *(copies[x] for x in node._operands), **attrs)
+        copy.file, copy.line, copy.module = node.file, node.line, node.module
     made.set_outputs(*(copies[x] for x in part._outputs))
     return made
 

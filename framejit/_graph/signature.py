@@ -308,8 +308,10 @@ class _Missing:
 def face(signature, core, library, body, state):
     """The function with the signature that runs `body`, a function of the graph's inputs. state: by input, its array, or None."""
     text, name = _Writer(signature, core, library).text()
-    space = {"_body": body, "_state": state, "GraphError": GraphError, "_missing": _Missing(),
-             "_view": _view_of_torch if library == "torch" else _view_of_numpy}
+    # The body's own names: guards on one function's globals are the cheapest.
+    space = {} if body is None else body.__globals__
+    space.update(_body=body, _state=state, GraphError=GraphError, _missing=_Missing(),
+                 _view=_view_of_torch if library == "torch" else _view_of_numpy)
     exec(compile(text, f"<graph of {name}>", "exec"), space)
     return space[name]
 
