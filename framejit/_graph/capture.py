@@ -60,7 +60,7 @@ class Capture:
 
 def _assumptions(found):
     texts = {}
-    for kind, text, place in found["guards"]:
+    for kind, text, place, *_ in found["guards"]:
         if kind in _WORDED:
             shown = place and not place.startswith("<capture of")  # the line that passes arguments on is nobody's
             texts.setdefault(in_words(text) + (f"  ({place})" if shown else ""), None)
@@ -69,7 +69,7 @@ def _assumptions(found):
 
 def _form(core):
     """A captured graph's text without what may be another at another call: names and places."""
-    lines = re.sub(r" +; .*", "", core.text).split("\n")
+    lines = re.sub(r" +", " ", re.sub(r" +; .*", "", core.text)).split("\n")
     names = {}
     return re.sub(r"%[A-Za-z_][\w.]*", lambda match: names.setdefault(match[0], f"%in{len(names)}"),
                   "\n".join([lines[0].partition("(")[2], *lines[1:]]))
