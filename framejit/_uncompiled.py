@@ -52,7 +52,7 @@ def _refused(*arguments, **keywords):
     raise Error(REASON)
 
 
-capture = grad = hessian = jacobian = jvp = value_and_grad = vjp = vmap = _refused
+capture = from_fx = fx_backend = grad = hessian = jacobian = jvp = value_and_grad = vjp = vmap = _refused
 
 
 def stop_gradient(x):
@@ -93,6 +93,7 @@ def cache_info():
     return {}
 
 
-__all__ = ["BackendError", "Dim", "Error", "GraphBreakError", "GraphError", "cache_info", "capture", "compile", "custom_derivative", "disable",
-           "explain", "grad", "graph_break", "hessian", "is_compiling", "jacobian", "jvp", "mark_dynamic", "options", "register_backend",
-           "reset", "set_logs", "stop_gradient", "value_and_grad", "vjp", "vmap"]
+__all__ = ["BackendError", "Dim", "Error", "GraphBreakError", "GraphError", "cache_info", "capture", "compile",
+           "custom_derivative", "disable", "explain", "from_fx", "fx_backend", "grad", "graph_break", "hessian", "is_compiling",
+           "jacobian", "jvp", "mark_dynamic", "options", "register_backend", "reset", "set_logs", "stop_gradient",
+           "value_and_grad", "vjp", "vmap"]

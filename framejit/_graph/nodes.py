@@ -451,6 +451,19 @@ class Graph:
 
         return graph_code.function(self._as_core(), library or self._library())
 
+    def to_fx(self, functional=False):
+        """The graph as a torch.fx.GraphModule of ATen's operators: of the inputs, then of the integers the graph needs; returns a list.
+
+        What the graph writes into inputs, the module writes into its arguments, by `copy_` at its end: it does what the graph
+        does, and `framejit.from_fx` of it writes too. functional: it writes nothing; the written values come behind the
+        outputs, as from `run`. Sizes that differ between calls stay symbols, of 2 or more; `shape_env.guards` of the module are
+        torch's conditions on them. Nodes have `meta["val"]` and, as `stack_trace`, the line. It has no derivative but the one
+        that torch makes of its operators. Raises GraphError, which names the node, for what has no form in torch.
+        """
+        from framejit._graph.fx import to_fx
+
+        return to_fx(self, functional)
+
     def run(self, *arrays):
         """Runs the graph operation by operation, without compiling it, on its inputs in order (then the integers it needs).
 

@@ -12,6 +12,7 @@ import printing
 
 if torch is not None:
     import activation
+    import bridges
     import mixed
     import test_net
 
@@ -122,3 +123,21 @@ def test_flag_that_changes_between_calls():
 def test_mixed_libraries_are_one_kernel():
     run = same_as_eager(mixed.mixed, *mixed.arguments(), breaks=())
     assert len(run.graphs) == 1 and run.kernels == 1
+
+
+@needs_torch
+def test_a_graph_is_edited_in_torch_fx_and_comes_back():
+    module = framejit.capture(bridges.scaled, *bridges.arguments(), dynamic_shapes={"x": {0: "rows"}}).to_fx()
+    graph = framejit.from_fx(bridges.without_relu(module))
+    for rows in (4, 7):
+        x, weight = bridges.arguments(rows)
+        torch.testing.assert_close(graph(x=x, weight=weight)[0], x @ weight * 2)
+
+
+@needs_torch
+def test_a_back_end_of_torch_compile_compiles_graphs():
+    seen = []
+    compiled = framejit.compile(bridges.scaled, backend=framejit.fx_backend(bridges.counting_backend(seen)))
+    x, weight = bridges.arguments()
+    torch.testing.assert_close(compiled(x, weight), bridges.scaled(x, weight))
+    assert len(seen) == 1
