@@ -66,7 +66,7 @@ class Capture:
 def _assumptions(found):
     texts = {}
     for kind, text, place, *_ in found["guards"]:
-        if kind in _WORDED:
+        if kind in _WORDED and "__defaults__" not in text:
             shown = place and not place.startswith("<capture of")  # the line that passes arguments on is nobody's
             texts.setdefault(in_words(text) + (f"  ({place.rpartition('/')[2]})" if shown else ""), None)
     return list(texts)

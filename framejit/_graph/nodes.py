@@ -10,6 +10,7 @@ from typing import NamedTuple
 from framejit import _core
 from framejit._errors import GraphError
 
+_MOST_INFERENCES = 100  # of one node in one edit; without a cycle, one for each of its operands at most
 _NAME = re.compile(r"(?!\d+$)[A-Za-z0-9_][A-Za-z0-9_.]*")
 
 
@@ -105,14 +106,15 @@ class Node:
     def replace_uses(self, by, where=None):
         """Everything that reads this value reads `by` instead: operations, and what the graph returns and writes.
 
-        by: a Node of the same graph. where: given a user, says whether it is meant; the graph's results are then left as they are.
-        Raises GraphError if an operation takes no operand of the type of `by`, or a node of another graph is given.
+        What `by` is itself computed from goes on reading this value. by: a Node of the same graph. where: given a user, says whether
+        it is meant; the graph's results are then left as they are. Raises GraphError if an operation takes no operand of the type
+        of `by`, or a node of another graph is given.
         """
         graph = self.graph
         graph._own(by)
-        changes = {}
+        changes, needed = {}, self._on_the_way_to(by)
         for user in self._users:
-            if user is not by and (where is None or where(user)):
+            if user not in needed and (where is None or where(user)):
                 changes[user] = dict(operands=tuple(by if x is self else x for x in user._operands))
         graph._apply(changes)
         if where is None:
@@ -120,6 +122,24 @@ class Node:
             graph._writes = {i: by if x is self else x for i, x in graph._writes.items()}
             for composite in graph._composites:
                 composite.replace(self, by)
+
+    def _on_the_way_to(self, other):
+        """The operations between this one and `other`, in order, that are computed from it; none if `other` comes before it."""
+        end = self.graph._end
+        start = end if self.is_input else self  # inputs come before all operations
+        behind, before = start._next, end if self.is_input else start._previous
+        while behind is not other:
+            if behind is end or before is other:
+                return {other}
+            behind = behind._next
+            before = before._previous if before is not end else end
+        found, node = {self}, start._next
+        while True:
+            if any(x in found for x in node._operands):
+                found.add(node)
+            if node is other:
+                return found | {other}
+            node = node._next
 
     def erase(self):
         """Takes it out of its graph. Raises GraphError while something reads it."""
@@ -180,8 +200,7 @@ class Graph:
 
         graph = framejit.capture(f, x, y)
         for node in graph.find(op="tanh"):
-            with_bound = graph.add("minimum", node, limit, after=node)
-            node.replace_uses(with_bound, where=lambda user: user is not with_bound)
+            node.replace_uses(graph.add("minimum", node, limit, after=node))
         graph.lint()
         graph(x, y)
     """
@@ -437,6 +456,14 @@ class Graph:
         made._core, made._capture, made._saved, made._version = self._core, self._capture, self._saved, self._version
         return made
 
+    __copy__ = copy
+
+    def __deepcopy__(self, memo):
+        return self.copy()
+
+    def __reduce__(self):
+        raise TypeError("a framejit.Graph is not pickled: Graph.save and Graph.load, or str(graph) and Graph.parse")
+
     # ---- running
 
     def source(self, library=None):
@@ -598,8 +625,7 @@ class Graph:
 
     def _apply(self, changes):
         """Changes nodes, and the types of what reads them: all, or none with a GraphError."""
-        types, waiting = {}, []
-        shapes = {}
+        types, waiting, seen = {}, [], {}
 
         def operands_of(node):
             return changes.get(node, {}).get("operands", node._operands)
@@ -616,7 +642,10 @@ class Graph:
                     raise GraphError(f"{node} calls the array library, for operands of other types")
                 continue
             change = changes.get(node, {})
-            attrs = shapes.get(node, change.get("attrs", dict(node._attrs)))
+            attrs = change.get("attrs", dict(node._attrs))
+            seen[node] = seen.get(node, 0) + 1
+            if seen[node] > _MOST_INFERENCES:
+                raise GraphError(f"{self._title()}: the type of {node} depends on itself")
             op = change.get("op", node._op)
             operands = operands_of(node)
             try:

@@ -41,9 +41,10 @@ def test_insert_and_replace():
     (tanh,) = graph.find(op="tanh")
     bound = graph.constant(0.5, "f64", (2, 3), before=tanh)
     capped = graph.add("minimum", tanh, bound, after=tanh)
-    tanh.replace_uses(capped, where=lambda user: user is not capped)
-    assert graph.outputs == (tanh,)
-    graph.set_outputs(capped)
+    tanh.replace_uses(capped, where=lambda user: True)
+    assert graph.outputs == (tanh,) and capped.operands == (tanh, bound)
+    tanh.replace_uses(capped)
+    assert graph.outputs == (capped,) and capped.operands == (tanh, bound)
     graph.lint()
     x, y = np.random.randn(2, 3), np.random.randn(2, 3)
     np.testing.assert_allclose(graph(x, y), np.minimum(np.tanh(x * 2 + y), 0.5))
@@ -114,6 +115,31 @@ def test_nonsense_changes_nothing(edit, text):
     graph.lint()
 
 
+def test_what_a_value_is_computed_from_is_not_replaced():
+    graph = captured(lambda x, y: (x + y) * x)
+    x, add = graph.inputs[0], graph.find(op="add")[0]
+    made = graph.call(lambda a: np.sin(a) + np.cos(a) * a, x, before=add)
+    x.replace_uses(made)
+    add.replace_uses(graph.call(lambda a: a * np.exp(a), add, after=add))
+    graph.lint()
+    x, y = np.random.randn(2, 3), np.random.randn(2, 3)
+    z = np.sin(x) + np.cos(x) * x
+    np.testing.assert_allclose(graph(x, y), (z + y) * np.exp(z + y) * z)
+
+
+def test_a_type_that_depends_on_itself():
+    graph = Graph("g")
+    x = graph.add_input("x", "f32", (2,))
+    both = graph.add("concat", x, x, axis=0)
+    graph.set_outputs(both)
+    both.operands = (both, x)
+    with pytest.raises(GraphError, match="comes before its operand"):
+        graph.lint()
+    with pytest.raises(GraphError, match="depends on itself"):
+        both.operands = (x, both)
+    assert both.operands == (both, x)
+
+
 def test_order_and_cycles_are_found():
     graph = captured()
     mul, add = graph.find(op="mul")[0], graph.find(op="add")[0]
@@ -181,7 +207,7 @@ def test_functions_are_put_in(lib):
     graph = framejit.capture(f, x, y)
     (mul,) = graph.find(op="mul")
     made = graph.call(g, mul, graph.inputs[1], after=mul)
-    mul.replace_uses(made, where=lambda user: user.op == "add")
+    mul.replace_uses(made)
     assert_same(graph(x, y), g(x * y, y) + 1)
     with pytest.raises(GraphError, match="can't be captured"):
         graph.call(lambda a: a if a.sum() > 0 else -a, mul)
@@ -270,8 +296,13 @@ def test_functions_with_a_derivative_of_their_own_keep_it():
 
 
 def test_copies_are_apart():
+    import copy
+    import pickle
+
     graph = captured()
-    other = graph.copy()
+    other = copy.deepcopy(graph)
+    with pytest.raises(TypeError, match="not pickled: Graph.save"):
+        pickle.dumps(graph)
     other.find(op="tanh")[0].op = "sin"
     x, y = np.random.randn(2, 3), np.random.randn(2, 3)
     np.testing.assert_allclose(graph(x, y), np.tanh(x * 2 + y))
