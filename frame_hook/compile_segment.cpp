@@ -243,9 +243,11 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     PyObject* const callable = options.backend == state.options.backend ? state.backend.get() : nullptr;
     request.generalise.builtin_backend = callable == nullptr && is_builtin_backend(options.backend);
     request.refusal = [&](int device) { return device_refusal(device, options, callable != nullptr); };
+    std::vector<RecordedCall> calls;
+    if (state.records) request.record = &calls;
     if (state.passes)
       request.edit = [&](Segment& segment, const GuardSet& guards, const SourceTable& sources) {
-        return run_passes(state.name, state.passes.get(), segment, guards, sources, values);
+        return run_passes(state.name, state.passes.get(), segment, {guards, sources, values, calls});
       };
     request.instruction_limit = int(options.instruction_limit);
     for (int nodes = int(options.node_limit);;) {

@@ -286,6 +286,8 @@ PYBIND11_MODULE(_core, module) {
                for (const auto& [axis, name, min, max] : axes) marks.push_back({axis, name, min, max});
                if (!mark_dynamic(array.ptr(), marks)) throw py::error_already_set();
              });
+  module.def("record_calls", [](const py::object& compiled) { state_of(compiled).records = true; },
+             "Its passes are told of the calls of the array libraries.");
   module.def("mark_arguments",
              [](const py::object& compiled,
                 const std::vector<std::tuple<std::string, int, std::string, std::int64_t, std::int64_t>>& axes) {

@@ -117,6 +117,7 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
   Exit exit;
   while (true) {
     if (stop_step == 0) return empty_segment(request, std::move(exit));
+    if (request.record) request.record->clear();
     TraceRun tracer(request, decodes, learnt, stop_step);
     int broke_at = -1;
     std::optional<Exit> fresh;

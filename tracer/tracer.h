@@ -16,6 +16,7 @@
 #include "arrays/marked_axes.h"
 #include "cpython/cpython.h"
 #include "segment/break_reason.h"
+#include "segment/library_calls/recorded_call.h"
 #include "segment/segment.h"
 #include "tracer/value.h"
 
@@ -62,6 +63,8 @@ struct TraceRequest {
   /// Is given the piece when its graph is as captured, before derivatives are taken of it. True: the graph has been
   /// changed, all but its inputs and the types of its results.
   std::function<bool(Segment&, const GuardSet&, const SourceTable&)> edit;
+  /// Where calls of the array libraries are to be noted; null: nowhere.
+  std::vector<RecordedCall>* record = nullptr;
   /// Why programs can't work on arrays of a device; "": they can. An empty function: they can on the host's alone.
   std::function<std::string(int device)> refusal;
 };

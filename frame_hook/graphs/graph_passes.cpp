@@ -79,8 +79,25 @@ py::tuple recipe_object(const Recipe& recipe) {
   return py::make_tuple(steps, recipe.result);
 }
 
-py::dict described(const Segment& segment, const GuardSet& guards, const SourceTable& sources, const FrameValues& values) {
-  py::list inputs, examples, decided;
+/// (function, positional, keywords, structure, operands written, operands, results, first value made, one behind the last,
+/// location), the first five as `CapturedGraph.calls` has them.
+py::tuple call_object(const RecordedCall& call) {
+  py::list positional;
+  py::dict keywords;
+  for (const ExternArgument& argument : call.positional) positional.append(argument_object(argument));
+  for (const auto& [name, argument] : call.keywords) keywords[py::str(name)] = argument_object(argument);
+  std::vector<std::uint32_t> operands, results;
+  for (ValueId value : call.operands) operands.push_back(value.index);
+  for (ValueId value : call.results) results.push_back(value.index);
+  return py::make_tuple(py::reinterpret_borrow<py::object>(call.function.get()), positional, keywords,
+                        structure_object(call.structure), call.written, operands, results, call.first, call.last,
+                        py::make_tuple(call.location.file, call.location.line, call.location.module));
+}
+
+py::dict described(const Segment& segment, const Traced& traced) {
+  const auto& [guards, sources, values, calls] = traced;
+  py::list inputs, examples, decided, library_calls;
+  for (const RecordedCall& call : calls) library_calls.append(call_object(call));
   for (SourceRef source : segment.inputs) {
     inputs.append(source_object(source));
     examples.append(object_or_none(sources.fetch(source, values).get()));
@@ -93,6 +110,7 @@ py::dict described(const Segment& segment, const GuardSet& guards, const SourceT
   py::dict result;
   result["inputs"] = inputs;
   result["examples"] = examples;
+  result["calls"] = library_calls;
   result["guards"] = decided;
   result["recipe"] = recipe_object(segment.recipe);
   result["whole"] = segment.recipe.result >= 0;
@@ -120,8 +138,7 @@ std::string misfit(const Graph& edited, const Graph& graph) {
 
 }  // namespace
 
-bool run_passes(const std::string& function, PyObject* passes, Segment& segment, const GuardSet& guards,
-                const SourceTable& sources, const FrameValues& values) {
+bool run_passes(const std::string& function, PyObject* passes, Segment& segment, const Traced& traced) {
   const Graph& whole = *segment.graph;
   if (whole.nodes.empty() && whole.outputs.empty() && whole.writes.empty()) return false;
   const std::string who = "framejit: a pass, given the graph of " + function + ",";
@@ -134,7 +151,7 @@ bool run_passes(const std::string& function, PyObject* passes, Segment& segment,
     py::object edited;
     {
       const py::object given = python_graph(std::make_shared<Graph>(*segment.graph), segment.externs);
-      const py::dict description = described(segment, guards, sources, values);
+      const py::dict description = described(segment, traced);
       const LetSignals interruptible;
       PyObject* arguments[] = {given.ptr(), description.ptr()};
       edited = py::reinterpret_steal<py::object>(PyObject_Vectorcall(passes, arguments, 2, nullptr));

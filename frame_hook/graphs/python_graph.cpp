@@ -25,6 +25,27 @@ py::tuple sizes_object(const Dims& dims) {
   return result;
 }
 
+py::tuple argument_object(const ExternArgument& argument) {
+  using Kind = ExternArgument::Kind;
+  if (argument.kind == Kind::Constant)
+    return py::make_tuple("constant", py::reinterpret_borrow<py::object>(argument.object.get()));
+  if (argument.kind == Kind::Operand) return py::make_tuple("operand", argument.index);
+  if (argument.kind == Kind::Size) return py::make_tuple("size", size_object(argument.expression));
+  if (argument.kind == Kind::Held) return py::make_tuple("held", argument.index);
+  py::list items;
+  for (const ExternArgument& item : argument.items) items.append(argument_object(item));
+  return py::make_tuple(argument.kind == Kind::Tuple ? "tuple" : argument.kind == Kind::List ? "list" : "slice", items);
+}
+
+py::object structure_object(const ExternStructure& structure) {
+  using Kind = ExternStructure::Kind;
+  if (structure.kind == Kind::Array) return py::make_tuple("array", structure.index);
+  if (structure.kind != Kind::Tuple && structure.kind != Kind::List) return py::none();
+  py::list items;
+  for (const ExternStructure& item : structure.items) items.append(structure_object(item));
+  return py::make_tuple("tuple", items);
+}
+
 namespace {
 
 struct PythonNode {
@@ -117,30 +138,6 @@ py::list composites(const PythonGraph& self) {
   for (const Composite& composite : self.graph->composites)
     result.append(py::make_tuple(indices(composite.operands), composite.result.index, indices(composite.kept)));
   return result;
-}
-
-/// ("constant", object), ("operand", number), ("size", size), ("tuple", items), ("list", items), ("slice", items) or
-/// ("held", number).
-py::tuple argument_object(const ExternArgument& argument) {
-  using Kind = ExternArgument::Kind;
-  if (argument.kind == Kind::Constant)
-    return py::make_tuple("constant", py::reinterpret_borrow<py::object>(argument.object.get()));
-  if (argument.kind == Kind::Operand) return py::make_tuple("operand", argument.index);
-  if (argument.kind == Kind::Size) return py::make_tuple("size", size_object(argument.expression));
-  if (argument.kind == Kind::Held) return py::make_tuple("held", argument.index);
-  py::list items;
-  for (const ExternArgument& item : argument.items) items.append(argument_object(item));
-  return py::make_tuple(argument.kind == Kind::Tuple ? "tuple" : argument.kind == Kind::List ? "list" : "slice", items);
-}
-
-/// ("array", number) or ("tuple", items); None for what is neither.
-py::object structure_object(const ExternStructure& structure) {
-  using Kind = ExternStructure::Kind;
-  if (structure.kind == Kind::Array) return py::make_tuple("array", structure.index);
-  if (structure.kind != Kind::Tuple && structure.kind != Kind::List) return py::none();
-  py::list items;
-  for (const ExternStructure& item : structure.items) items.append(structure_object(item));
-  return py::make_tuple("tuple", items);
 }
 
 /// By handle: (function, positional, keywords, structure, operands it writes into), or None for a call that is more than a

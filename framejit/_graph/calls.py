@@ -36,16 +36,20 @@ def _allowed(name, found):
 
 
 def _names():
-    """By identity of each function: its name."""
-    made = {}
+    """By identity of each function: its own name, in the first namespace that has it, else an alias."""
+    made, named = {}, set()
     for space in _NAMESPACES:
         module = _space(space)
         for name in dir(module) if module is not None else ():
             found = getattr(module, name, None)
             if _allowed(name, found):
-                made.setdefault(id(found), f"{space}.{name}")
-                inner = getattr(found, "__wrapped__", found)  # NumPy's dispatchers
-                made.setdefault(id(getattr(inner, "__code__", inner)), f"{space}.{name}")
+                if id(found) not in made or (name == getattr(found, "__name__", "") and id(found) not in named):
+                    made[id(found)] = f"{space}.{name}"
+                if name == getattr(found, "__name__", ""):
+                    named.add(id(found))
+                code = getattr(getattr(found, "__wrapped__", None), "__code__", None)
+                if space.startswith("numpy") and code is not None:  # what NumPy's dispatchers call, or a copy of it
+                    made.setdefault(id(code), f"{space}.{name}")
     return made
 
 
@@ -54,10 +58,11 @@ _known = {}
 
 def name_of(function):
     """The function's name in its library, or None."""
-    key = id(getattr(function, "__code__", function))
-    if key not in _known:
+    code = getattr(function, "__code__", None)
+    keys = [id(function)] + ([id(code)] if code is not None and (function.__module__ or "").startswith("numpy") else [])
+    if not any(key in _known for key in keys):
         _known.update(_names())
-    return _known.setdefault(key, None)
+    return next((_known[key] for key in keys if key in _known), None)
 
 
 def function_named(name):

@@ -14,7 +14,10 @@ from framejit._api import compile_with_passes, dynamic_axes, is_compiling
 from framejit._dim import Dim
 from framejit._errors import Error, GraphError
 from framejit._graph.core import from_core, to_core
+from framejit._graph import signature as signatures
+from framejit._graph.library import collapse
 from framejit._graph.nodes import _frozen
+from framejit._graph.signature import Saved
 from framejit._graph.names import in_words, input_names
 
 _WORDED = {"Array", "Equals", "Length", "Relation", "IntSymbol", "LengthSymbol", "SameObject", "NotSame", "NoOverlap", "Elements", "DictKeys",
@@ -163,12 +166,17 @@ def _plain(function):
     return function.__wrapped__ if isinstance(function, _core.CompiledFunction) else function
 
 
-def capture(function, *args, dynamic_shapes=None, **kwargs):
+def capture(function, *args, dynamic_shapes=None, level="primitive", **kwargs):
     """The Graph of what `function(*args, **kwargs)` computes on arrays; nothing is computed, and nothing changes.
 
     function: a function, a method, a torch.nn.Module or another callable object. dynamic_shapes: None, every size is that of these
     arguments; True, every size may be another one in a call; else a dict by parameter, or a list by argument, of what `mark_dynamic`
     takes: {"x": {0: Dim("batch")}}, {"x": [0, 1]}; None for an argument whose sizes stay.
+
+    level: "primitive", the graph is of the compiler's operations; "library", of the calls of NumPy and torch that the code makes
+    (`torch.nn.functional.linear(x0, x1, x2)`, extern_call nodes whose attribute callee is the call), each with its type, line and module,
+    and of operations for what is no call. Such a graph is called, edited and saved as a loaded one (`Graph.load`): of the assumptions,
+    a call checks those about arguments. `Graph.lower` makes it a primitive one.
 
     What was decided while tracing (sizes, numbers, branches) is in `graph.assumptions`, and a call of the graph checks it. Raises
     GraphBreakError, which names the line, where the function can't be one graph; GraphError where a size that should be dynamic is
@@ -181,21 +189,34 @@ def capture(function, *args, dynamic_shapes=None, **kwargs):
     if not callable(function) or isinstance(function, type):
         raise TypeError(f"framejit.capture takes a function, a module or another callable object, not {function!r}")
     face = _face(function)
+    if level not in ("primitive", "library"):
+        raise TypeError(f"framejit.capture: level is \"primitive\" or \"library\", not {level!r}")
     axes = _axes(function, args, kwargs, dynamic_shapes)
-    dynamic = None if axes else bool(dynamic_shapes)
-    graph = _traced(function, face, dynamic, axes, args, kwargs)
+    dynamic = None if axes else dynamic_shapes is True
+    graph = _traced(function, face, dynamic, axes, args, kwargs, level == "library")
     for source, axis, *_ in axes:
         _refuse_fixed(graph, source, axis)
+    return graph if level == "primitive" else _of_calls(graph)
+
+
+def _of_calls(graph):
+    captured = graph._capture
+    names = [node.name for node in graph.inputs]
+    graph._saved = Saved(captured.library, signatures.of(captured, names), signatures.state_of(captured), captured.assumptions())
+    graph._capture = None
+    collapse(graph, captured.found["calls"])
     return graph
 
 
-def _traced(function, face, dynamic, axes, args, kwargs):
+def _traced(function, face, dynamic, axes, args, kwargs, noted):
     def hook(core, found):
         if found["whole"]:
             raise _Found(core, found)
 
     compiled = compile_with_passes(face, hook, fullgraph=True, dynamic=dynamic, strict=True)
     _core.mark_arguments(compiled, axes)
+    if noted:
+        _core.record_calls(compiled)
     try:
         _core.call_traced(compiled, *args, **kwargs)
     except _Found as found:

@@ -65,7 +65,7 @@ def from_core(core, names=None):
     for row in core.nodes:
         operands, results, types = [values[x] for x in row.operands], row.results, [ArrayType(*x) for x in row.types]
         single, attrs = len(results) == 1, row.attrs
-        if row.op == "extern_call" and attrs["handle"] < len(calls):
+        if row.op == "extern_call" and 0 <= attrs["handle"] < len(calls):
             attrs["callee"] = text_of(calls[attrs["handle"]]) or attrs["callee"]
         node = Node(graph, row.op, operands, attrs, types[0] if single else tuple(types), row.location, results[0] if single else None)
         node._spare = bool(results) and results[0] in spare

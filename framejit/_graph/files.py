@@ -33,13 +33,6 @@ def _safetensors(library):
     return found
 
 
-class Saved:
-    """What a loaded graph has beside its operations. state: by input's number, its array."""
-
-    def __init__(self, library, signature, state):
-        self.library, self.signature, self.state = library, signature, state
-
-
 def save(graph, path):
     core = graph._as_core()
     for node in graph.find(op="extern_call"):
@@ -163,7 +156,7 @@ def _graph(path, text, described, arrays):
     for node in graph.find(op="extern_call"):
         parsed(node.attrs["callee"])
     state = _state(damaged, library, entries, arrays, graph)
-    graph._saved = Saved(library, signature, state)
+    graph._saved = signatures.Saved(library, signature, state)
     if signature is not None:
         try:
             for number, entry in enumerate(signature["inputs"]):

@@ -523,9 +523,17 @@ class Graph:
             run = current["call"] = compiled(self, library=current["arrays"])
         return run(*args, **kwargs)
 
+    def lower(self):
+        """The graph with every call of the library traced: a primitive graph of the same inputs, which returns a list."""
+        from framejit._graph.patterns import lowered
+
+        return lowered(self)
+
     @property
     def assumptions(self):
         """What was decided while tracing, in words: sizes, types, values of arguments and globals, each with the line that asked."""
+        if self._saved is not None:
+            return list(self._saved.assumptions)
         return [] if self._capture is None else self._capture.assumptions()
 
     @property

@@ -104,6 +104,15 @@ def _with_sizes_of(graph, part, types, names):
     return made
 
 
+def lowered(graph):
+    from framejit._graph.capture import capture
+
+    library = graph._library()
+    examples = [_example(graph, node._type, library) for node in graph._inputs]
+    shapes = [[axis for axis, size in enumerate(node.shape) if isinstance(size, str)] for node in graph._inputs]
+    return capture(graph.function(library), *examples, dynamic_shapes=[axes or None for axes in shapes])
+
+
 def _uses(part, symbols):
     return any(name in str(node._type) + str(dict(node._attrs)) for node in part._all() for name in symbols)
 

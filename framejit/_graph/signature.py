@@ -15,6 +15,13 @@ _STEPS = ("DictItem", "ListItem", "TupleItem", "Attribute", "SlotMember")
 _PARAMETER_KINDS = ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD", "VAR_POSITIONAL", "KEYWORD_ONLY", "VAR_KEYWORD")
 
 
+class Saved:
+    """What a graph without its function has beside its operations. state: by input's number, its array."""
+
+    def __init__(self, library, signature, state, assumptions=()):
+        self.library, self.signature, self.state, self.assumptions = library, signature, state, assumptions
+
+
 def _is_plain(value):
     """What JSON gives back as it was, more or less: see `_data`."""
     return value is None or type(value) in (bool, int, float, str) or type(value) is tuple and all(map(_is_plain, value))

@@ -13,6 +13,7 @@
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/scopes.h"
 #include "tracer/interpreter/trace_run.h"
+#include "tracer/library_calls/call_recorder.h"
 #include "tracer/library_calls/collectives.h"
 #include "tracer/modes/modes.h"
 #include "tracer/modes/numpy_random.h"
@@ -199,6 +200,15 @@ V make_partial(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional
 }
 
 V TraceRun::call(const V& callable, std::vector<V> positional, Keywords keywords) {
+  Ref<> function = request.record ? recorded_function(callable) : Ref<>();
+  if (!function) return call_it(callable, std::move(positional), std::move(keywords));
+  CallRecorder recorder(*this, std::move(function), callable, positional, keywords);
+  V result = call_it(callable, std::move(positional), std::move(keywords));
+  recorder.done(result);
+  return result;
+}
+
+V TraceRun::call_it(const V& callable, std::vector<V> positional, Keywords keywords) {
   switch (callable->kind) {
     case ValueKind::Object:
       return call_object(*this, callable, as<ObjectValue>(callable)->object.get(), std::move(positional),

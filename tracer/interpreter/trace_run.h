@@ -125,6 +125,7 @@ class TraceRun final : public Tracer {
   std::vector<V> sequence_items(const V& value) override;
   bool decide(const SymDim& a, int comparison, const SymDim& b) override;
   V call(const V& callable, std::vector<V> positional, Keywords keywords = {}) override;
+  V call_it(const V& callable, std::vector<V> positional, Keywords keywords);  // whether it is noted or not
   V get_attribute(const V& owner, std::string_view name) override;
   V get_item(const V& container, const V& key) override;
   V binary(int nb_op, const V& a, const V& b) override;
