@@ -6,7 +6,6 @@ So rules are derived as other code is, and a rule that calls its own function ge
 """
 import functools
 import inspect
-import sys
 
 from framejit._api import disable, is_compiling
 from framejit._transforms import _batches, _fields, _leaves, _map, _pull, _stack, _watch, _within
@@ -54,12 +53,15 @@ def _stopped(leaf):
     bits = one.copy().view(_INTEGERS[dtype.itemsize]).view(dtype)
     if leaf.ndim > 0:
         return bits
-    return bits[0] if isinstance(leaf, sys.modules["numpy"].generic) else bits.reshape(())
+    import numpy  # at the top it would be imported for functions that do without
+
+    return bits[0] if isinstance(leaf, numpy.generic) else bits.reshape(())
 
 
 def _by_parts(x):
     """x of float64 from integers and truth values; of operations that can be mapped, which a library's view of the bits can't."""
-    numpy = sys.modules["numpy"]
+    import numpy
+
     finite = numpy.isfinite(x)
     size = numpy.where(finite, abs(x), 1.0)
     scaled = []
@@ -146,7 +148,9 @@ class _Floats:
 def _zero(leaf):
     if _is_tensor(leaf):
         return leaf.new_zeros(leaf.shape)
-    return sys.modules["numpy"].zeros_like(leaf) if hasattr(leaf, "dtype") else 0.0
+    import numpy
+
+    return numpy.zeros_like(leaf) if hasattr(leaf, "dtype") else 0.0
 
 
 def _checked(given, leaf, what):
@@ -224,7 +228,7 @@ class CustomDerivative:
 
     def __call__(self, *args, **kwargs):
         if not _stack():
-            if "torch" in sys.modules and _recorded_by_torch(args, kwargs):
+            if _recorded_by_torch(args, kwargs):
                 return _call_of_torch(self, self._positional(args, kwargs))
             return self._function(*args, **kwargs)
         return self._under_levels(self._positional(args, kwargs))
@@ -323,12 +327,11 @@ class CustomDerivative:
 
 
 def _recorded_by_torch(args, kwargs):
-    torch = sys.modules["torch"]
-    if not torch.is_grad_enabled():
-        return False
     for leaf in _leaves((args, kwargs)):
         if _is_tensor(leaf) and leaf.requires_grad:
-            return True
+            import torch  # which is there; sys.modules may be too large a dict to be traced
+
+            return torch.is_grad_enabled()
     return False
 
 
@@ -352,7 +355,7 @@ def custom_derivative(function):
     or both: then framejit.jvp takes the second, all others the first. One is enough for either direction. Called where no derivative is taken, f is
     the function as written. Under grad, value_and_grad, vjp, jvp, jacobian and hessian the rule is called in its place; higher derivatives derive the
     rule's code. What f closes over counts as constant: give arrays as arguments. Of tensors that require gradients backward() calls the pullback, but
-    not to the second order (create_graph raises), and results of framejit.grad and its like in which a rule was used are detached.
+    not to the second order (a gradient of create_graph=True has no grad_fn), and results of framejit.grad and its like in which a rule was used are detached.
 
     Raises, where a derivative is taken, TypeError if there is no rule, or it returns another structure or number of cotangents, and ValueError for a
     cotangent or tangent of another shape or dtype; the text says the rule and its line. TypeError too for vmap of such a function inside of a

@@ -6,7 +6,6 @@ CPython are errors: a call that can't be compiled runs as written, up to the exc
 """
 import collections
 import functools
-import sys
 import threading
 import types
 
@@ -143,7 +142,10 @@ def _together(batch, values, axes):
         rank = len(getattr(each[0], "shape", ())) + 1
         if not -rank <= axis < rank:
             raise ValueError(f"framejit.vmap: out_axes {axis} of a result of {rank} dimensions")
-        library = sys.modules["torch"] if type(each[0]).__module__ == "torch" else sys.modules["numpy"]
+        if type(each[0]).__module__ == "torch":
+            import torch as library
+        else:
+            import numpy as library
         arrays.append(library.stack(each, axis))
     return arrays
 

@@ -9,8 +9,6 @@ import linecache
 import math
 import re
 
-import numpy
-
 from framejit._errors import Error, GraphError
 
 
@@ -182,6 +180,8 @@ class _Outgoing:
                 traceback.current_meta["stack_trace"] = f'  File "{file}", line {line}, in {self.core.name}\n    {_line_of(file, line)}'
             if module:
                 traceback.current_meta["nn_module_stack"] = {module: (module, torch.nn.Module)}
+
+        import numpy
 
         space = {"numpy": numpy, "math": math, "torch": _FactoryFunctions(torch), "at_": at, **writer.externs}
         exec(compile(writer.text, f"<graph of {self.core.name}>", "exec"), space)
@@ -451,6 +451,8 @@ class _Run:
 
 def _tensor_of(array):
     """The same memory where torch can have it."""
+    import numpy
+
     torch = _torch()
     if not isinstance(array, numpy.ndarray) or not array.flags.writeable or any(x < 0 for x in array.strides):
         array = numpy.array(array)
