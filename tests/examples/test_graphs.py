@@ -43,6 +43,14 @@ def test_the_pass_and_the_back_end():
 
 
 @needs_torch
+def test_the_page_shows_library_calls():
+    net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.LayerNorm(16))
+    graph = framejit.capture(net, torch.randn(32, 8), level="library")
+    shown = "\n".join(f"{node.name} {node.type} {node.attrs['callee']} {node.module}" for node in graph)
+    assert f"```\n{shown}\n```" in PAGE.read_text()
+
+
+@needs_torch
 def test_relus_become_gelus():
     net, graph = graphs.gelus_for_relus()
     x = torch.randn(9, 8)
