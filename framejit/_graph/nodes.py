@@ -147,6 +147,8 @@ class Node:
         self.graph._own(other)
         if self.is_input or other.is_input or other is self:
             raise GraphError(f"{self} can't be moved there: inputs come first")
+        if place is self:
+            return
         self._unlink()
         self.graph._link(self, place)
         self.graph._touch()

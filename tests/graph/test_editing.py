@@ -276,3 +276,29 @@ def test_copies_are_apart():
     x, y = np.random.randn(2, 3), np.random.randn(2, 3)
     np.testing.assert_allclose(graph(x, y), np.tanh(x * 2 + y))
     np.testing.assert_allclose(other(x, y), np.sin(x * 2 + y))
+
+
+@needs_torch
+def test_what_has_no_derivative_keeps_none_in_an_edited_graph():
+    """`detach` and `no_grad` are values without a derivative: an edit elsewhere leaves them so."""
+    def f(x):
+        with torch.no_grad():
+            y = x * 2
+        return torch.tanh(y * x + x.detach())
+
+    graph = framejit.capture(f, torch.ones(3, requires_grad=True))
+    for edited in (graph, graph.copy()):
+        edited.find(op="tanh")[0].op = "sin"
+        x = torch.rand(3, requires_grad=True)
+        edited(x).sum().backward()
+        torch.testing.assert_close(x.grad, torch.cos(2 * x * x + x).detach() * 2 * x.detach())
+
+
+def test_moving_a_node_to_where_it_is():
+    graph = captured()
+    before = str(graph)
+    nodes = graph.nodes
+    for one, other in zip(nodes, nodes[1:]):
+        other.move_after(one)
+        one.move_before(other)
+    assert graph.nodes == nodes and str(graph) == before
