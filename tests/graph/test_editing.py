@@ -1,4 +1,6 @@
 """Graphs that are read and edited: each edit gives what the edited program gives, or an error that names node and rule."""
+import copy
+
 import numpy as np
 import pytest
 
@@ -302,3 +304,26 @@ def test_moving_a_node_to_where_it_is():
         other.move_after(one)
         one.move_before(other)
     assert graph.nodes == nodes and str(graph) == before
+
+
+def test_erased_nodes_say_so():
+    graph = captured()
+    node = graph.find(op="tanh")[0]
+    graph.set_outputs(node.operands[0])
+    node.erase()
+    for use in (node.erase, lambda: node.replace_uses(graph.inputs[0]), lambda: setattr(node, "op", "sin"), lambda: setattr(node, "name", "a"),
+                lambda: node.move_after(graph.find()[0])):
+        with pytest.raises(GraphError, match="the erased tanh is of no graph any more"):
+            use()
+    assert node.name == "?"
+    with pytest.raises(GraphError, match="the input %x needs a name"):
+        graph.inputs[0].name = None
+
+
+def test_the_module_copy_copies_graphs():
+    graph = captured()
+    x, y = np.ones((2, 3)), np.zeros((2, 3))
+    for other in (copy.copy(graph), copy.deepcopy(graph)):
+        other.find(op="tanh")[0].op = "sin"
+        np.testing.assert_allclose(other(x, y), np.sin(x * 2 + y))
+    np.testing.assert_allclose(graph(x, y), np.tanh(x * 2 + y))
