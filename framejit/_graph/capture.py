@@ -16,6 +16,7 @@ from framejit._errors import Error, GraphError
 from framejit._graph.core import from_core, to_core
 from framejit._graph.nodes import _frozen
 from framejit._graph.names import in_words, input_names
+from framejit._graph.passes import Edit
 
 _WORDED = {"Array", "Equals", "Length", "Relation", "IntSymbol", "LengthSymbol", "SameObject", "NotSame", "NoOverlap", "Elements", "DictKeys",
            "GradMode", "TorchModes", "NumpyErrState", "Differs", "Unbound"}
@@ -39,20 +40,9 @@ class Capture:
 
     def substitute(self, graph):
         """The passes of a function whose captured graph is to be replaced by `graph`; None: to stay."""
-        def hook(core, found):
-            if not found["whole"]:
-                return None
-            if _form(core) != self.form:
-                raise GraphError(self._difference(found))
-            if graph is None:
-                return None
-            graph._core = core  # of the same form: the same numbers of values
-            _take_layouts(graph, core)
-            return to_core(graph)
+        return Substitution(self, graph)
 
-        return hook
-
-    def _difference(self, found):
+    def difference(self, found):
         before, now = self.assumptions(), _assumptions(found)
         broken = [text for text in before if text not in now]
         instead = [text for text in now if text not in before]
@@ -61,6 +51,24 @@ class Capture:
             text += f"\n  it assumes {was}\n  found       {is_now}"
         return text + ("\n  try   framejit.capture with these arguments, or with dynamic_shapes for sizes that change: "
                        "framejit.capture(f, *args, dynamic_shapes=True)")
+
+
+class Substitution(Edit):
+    """Puts `graph` in the place of what `capture` has captured; None: it is to stay, and to be the same."""
+
+    def __init__(self, capture, graph):
+        self.capture, self.graph, self.axes = capture, graph, capture.axes
+
+    def __call__(self, core, found):
+        if not found["whole"]:
+            return None
+        if _form(core) != self.capture.form:
+            raise GraphError(self.capture.difference(found))
+        if self.graph is None:
+            return None
+        self.graph._core = core  # of the same form: the same numbers of values
+        _take_layouts(self.graph, core)
+        return to_core(self.graph)
 
 
 def _assumptions(found):
@@ -157,6 +165,11 @@ def _face(function):
 
 
 def _plain(function):
+    if isinstance(function, _core.CompiledFunction):
+        edit = _core.passes_of(function)
+        if edit is not None and getattr(edit, "graph", edit) is not None:
+            raise GraphError(f"framejit.capture: {_name(function)} is compiled with passes or edits of its graph, which a graph of it would "
+                             "not have: capture the function itself, and edit that graph")
     compiled = getattr(function, "_framejit_original", None)
     if compiled is not None:
         return compiled

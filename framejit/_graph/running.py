@@ -1,5 +1,4 @@
 """A graph as a compiled function."""
-from framejit import _core
 from framejit._api import compile_with_passes
 from framejit._graph import signature
 
@@ -9,9 +8,7 @@ def compiled(graph, backend=None, options=None, library=None):
     if graph._capture is not None:
         captured = graph._capture
         hook = captured.substitute(None if graph._version == captured.version else graph.copy())
-        made = compile_with_passes(captured.face, hook, backend=backend, **{"fullgraph": True, "dynamic": captured.dynamic, **options})
-        _core.mark_arguments(made, captured.axes)
-        return made
+        return compile_with_passes(captured.face, hook, backend=backend, **{"fullgraph": True, "dynamic": captured.dynamic, **options})
     from framejit._support import graph_code
 
     core, saved = graph._as_core(), graph._saved
