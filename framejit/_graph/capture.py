@@ -29,11 +29,12 @@ class _Found(BaseException):
 class Capture:
     """What was captured: the function, and what tracing it has found."""
 
-    def __init__(self, function, face, dynamic, axes, core, found, library, version):
+    def __init__(self, function, face, dynamic, axes, core, found, library, version, results):
         self.function, self.face, self.dynamic, self.axes = function, face, dynamic, axes
         self.core, self.found, self.library = core, found, library
         self.version = version  # of the graph as it was captured
         self.form = _form(core)
+        self.results = results  # types of its outputs
 
     def assumptions(self):
         return _assumptions(self.found)
@@ -105,6 +106,8 @@ def _take_layouts(graph, core):
 
 def _signature(function):
     try:
+        if hasattr(function, "nin") and hasattr(function, "nout"):  # NumPy's ufuncs have parameters that not all may be given
+            return inspect.Signature([inspect.Parameter(f"x{i}", inspect.Parameter.POSITIONAL_ONLY) for i in range(function.nin)])
         return inspect.signature(function.forward if _is_module(function) else function)
     except (TypeError, ValueError):
         return inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
@@ -215,7 +218,8 @@ def _traced(function, face, dynamic, axes, args, kwargs):
         core, described = found.args
     except Error as error:
         if str(error).startswith("the graph of") and isinstance(error, GraphError):
-            raise GraphError(f"framejit.capture: {_name(function)} computes no array, or can't be traced here: {error}") from None
+            raise GraphError(f"framejit.capture: {_name(function)} computes no array, or only views of its arguments"
+                             + (f": {_core.why_eager()}" if _core.why_eager() else "")) from None
         raise
     else:
         raise GraphError(f"framejit.capture: {_name(function)} computes no array: it has no graph")
@@ -227,7 +231,8 @@ def _traced(function, face, dynamic, axes, args, kwargs):
     described["examples"] = [None if steps is not None and steps[0][0] == "Slot" else example
                              for (_, steps), example in zip(described["inputs"], described["examples"])]
     graph.eliminate_dead_code()
-    graph._capture = Capture(function, face, dynamic, axes, core, described, library, graph._version)
+    graph._capture = Capture(function, face, dynamic, axes, core, described, library, graph._version,
+                             [node.type for node in graph.outputs])
     return graph
 
 

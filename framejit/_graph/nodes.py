@@ -371,7 +371,9 @@ class Graph:
         for node in nodes:
             self._own(node)
         kept = dict(zip(self._outputs, self._layouts))
-        self._layouts = [kept.get(node) for node in nodes] if len(nodes) != len(self._outputs) else self._layouts
+        if len(nodes) == len(self._outputs):  # what takes the place of an output lies in memory as it did
+            kept = {**{node: layout for node, old, layout in zip(nodes, self._outputs, self._layouts) if node.shape == old.shape}, **kept}
+        self._layouts = [kept.get(node) for node in nodes]
         self._outputs = list(nodes)
         self._touch()
 
@@ -426,7 +428,7 @@ class Graph:
             except GraphError as error:
                 problems.append(str(error))
         if problems:
-            raise GraphError(f"{self._title()} is broken:\n  " + "\n  ".join(problems))
+            raise GraphError(f"{self._title()} is broken:\n  " + "\n  ".join(dict.fromkeys(problems)))
 
     def copy(self):
         """A graph of its own, equal to this one; a captured one is called as this one is."""

@@ -1,5 +1,6 @@
 """A graph as a compiled function."""
 from framejit._api import compile_with_passes
+from framejit._errors import GraphError
 from framejit._graph import signature
 
 
@@ -15,5 +16,9 @@ def compiled(graph, backend=None, options=None, library=None):
     library = saved.library if saved is not None else library or graph._library()
     function = graph_code.function(core, library, checked=True)
     if saved is not None and saved.signature is not None:
+        try:
+            signature.check_results(graph)
+        except GraphError as error:
+            raise GraphError(f"{graph._title()} can't be called as its function: {error}") from None
         function = signature.face(saved.signature, core, library, function, saved.state)
     return compile_with_passes(function, None, backend=backend, **options)

@@ -413,6 +413,14 @@ def face(signature, core, library, body, state):
     return space[name]
 
 
+def check_results(graph):
+    """The signature makes the result of the outputs there were: of other ones it would make something else."""
+    wanted = (graph._capture or graph._saved).results
+    found = [node.type for node in graph.outputs]
+    if found != wanted:
+        raise GraphError(f"it returns {', '.join(map(str, found)) or 'no array'}, and its function {', '.join(map(str, wanted)) or 'none'}")
+
+
 def state_of(capture):
     """The arrays that are no arguments, by the number of the input: as the function finds them now."""
     return {i: _found(capture.function, steps, example)

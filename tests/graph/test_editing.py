@@ -327,3 +327,10 @@ def test_the_module_copy_copies_graphs():
         other.find(op="tanh")[0].op = "sin"
         np.testing.assert_allclose(other(x, y), np.sin(x * 2 + y))
     np.testing.assert_allclose(graph(x, y), np.tanh(x * 2 + y))
+
+
+def test_another_output_of_another_shape():
+    graph = Graph.parse(str(captured()))
+    graph.set_outputs(graph.add("reduce_sum", graph.outputs[0], axes=[0]))
+    x = np.ones((2, 3))
+    np.testing.assert_allclose(graph(x, x)[0], np.tanh(x * 3).sum(0))

@@ -404,3 +404,45 @@ def test_a_default_that_is_an_array(tmp_path):
     np.testing.assert_array_equal(loaded(np.ones(3), np.ones(3)), np.full(3, 2.0))
     with pytest.raises(GraphError, match="without the default of offset"):
         loaded(np.ones(3))
+
+
+@needs_torch
+def test_values_without_a_derivative_have_none_when_loaded(tmp_path):
+    def f(x):
+        with torch.no_grad():
+            y = torch.tanh(x) * 2
+        return y * x + x.detach()
+
+    graph = framejit.capture(f, torch.rand(3, 4, requires_grad=True), dynamic_shapes={"x": {0: "rows"}})
+    graph.find(op="tanh")[0].op = "sin"
+    graph.save(tmp_path / "f.graph")
+    loaded = Graph.load(tmp_path / "f.graph")
+    loaded.save(tmp_path / "g.graph")
+    for found in (graph, loaded, Graph.load(tmp_path / "g.graph")):
+        for n in (3, 1, 5):
+            x = torch.rand(n, 4, requires_grad=True)
+            result = found(x)
+            result.sum().backward()
+            torch.testing.assert_close(result, torch.sin(x) * 2 * x + x)
+            torch.testing.assert_close(x.grad, 2 * torch.sin(x).detach())
+
+
+def test_other_results_than_the_function_s_are_not_saved(tmp_path):
+    graph = framejit.capture(lambda x: np.tanh(x) * 2, np.ones(3))
+    graph.save(tmp_path / "f.graph")
+    loaded = Graph.load(tmp_path / "f.graph")
+    for edited in (graph, loaded):
+        for nodes in ((), edited.outputs * 2, (edited.add("reduce_sum", edited.outputs[0], axes=[0]),)):
+            other = edited.copy()
+            other.set_outputs(*(other[node.name] for node in nodes))
+            with pytest.raises(GraphError, match=r"can't be saved: it returns .*, and its function f64\[3\]"):
+                other.save(tmp_path / "g.graph")
+    other.set_outputs()
+    with pytest.raises(GraphError, match="can't be called as its function: it returns no array"):
+        other(np.ones(3))
+
+
+def test_a_layout_that_is_no_argument_is_not_saved(tmp_path):
+    graph = framejit.capture(lambda x: x + 1, np.ones((8, 6))[::2], dynamic_shapes=True)
+    with pytest.raises(GraphError, match="can't be saved: the graph needs the number s2"):
+        graph.save(tmp_path / "f.graph")
