@@ -29,11 +29,14 @@ def compile(function=None, *, backend=None, passes=None, **options):
     if function is None:
         _check(backend, options)
         return functools.partial(compile, backend=backend, passes=passes, **options)
+    if isinstance(function, _core.CompiledFunction) and passes is None and _core.passes_of(function) is not None:
+        # Without its passes it would be another function.
+        return compile(function.__wrapped__, **{**given_options(function), **({} if backend is None else {"backend": backend}), **options})
     edit = None
     if passes is not None:
-        from framejit._graph.passes import Passes
+        from framejit._graph.passes import Edit, Passes
 
-        edit = passes if isinstance(passes, Passes) else Passes(passes)
+        edit = passes if isinstance(passes, Edit) else Passes(passes)
     return compile_with_passes(function, edit, backend=backend, **options)
 
 
@@ -47,7 +50,10 @@ def compile_with_passes(function, edit, *, backend=None, **options):
         options["backend"] = getattr(backend, "__name__", "custom") if not isinstance(backend, str) else backend
 
     def compiled(plain):
-        return _core.compile_function(plain, options, callable_backend, edit)
+        made = _core.compile_function(plain, options, callable_backend, edit)
+        if edit is not None and getattr(edit, "axes", ()):
+            _core.mark_arguments(made, edit.axes)
+        return made
 
     def again(part):
         return compile_with_passes(part, edit, backend=backend, **_without_backend(options))

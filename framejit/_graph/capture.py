@@ -19,6 +19,7 @@ from framejit._graph.library import collapse
 from framejit._graph.nodes import _frozen
 from framejit._graph.signature import Saved
 from framejit._graph.names import in_words, input_names
+from framejit._graph.passes import Edit
 
 _WORDED = {"Array", "Equals", "Length", "Relation", "IntSymbol", "LengthSymbol", "SameObject", "NotSame", "NoOverlap", "Elements", "DictKeys",
            "GradMode", "TorchModes", "NumpyErrState", "Differs", "Unbound"}
@@ -31,31 +32,21 @@ class _Found(BaseException):
 class Capture:
     """What was captured: the function, and what tracing it has found."""
 
-    def __init__(self, function, face, dynamic, axes, core, found, library, version):
+    def __init__(self, function, face, dynamic, axes, core, found, library, version, results):
         self.function, self.face, self.dynamic, self.axes = function, face, dynamic, axes
         self.core, self.found, self.library = core, found, library
         self.version = version  # of the graph as it was captured
         self.form = _form(core)
+        self.results = results  # types of its outputs
 
     def assumptions(self):
         return _assumptions(self.found)
 
     def substitute(self, graph):
         """The passes of a function whose captured graph is to be replaced by `graph`; None: to stay."""
-        def hook(core, found):
-            if not found["whole"]:
-                return None
-            if _form(core) != self.form:
-                raise GraphError(self._difference(found))
-            if graph is None:
-                return None
-            graph._core = core  # of the same form: the same numbers of values
-            _take_layouts(graph, core)
-            return to_core(graph)
+        return Substitution(self, graph)
 
-        return hook
-
-    def _difference(self, found):
+    def difference(self, found):
         before, now = self.assumptions(), _assumptions(found)
         broken = [text for text in before if text not in now]
         instead = [text for text in now if text not in before]
@@ -64,6 +55,24 @@ class Capture:
             text += f"\n  it assumes {was}\n  found       {is_now}"
         return text + ("\n  try   framejit.capture with these arguments, or with dynamic_shapes for sizes that change: "
                        "framejit.capture(f, *args, dynamic_shapes=True)")
+
+
+class Substitution(Edit):
+    """Puts `graph` in the place of what `capture` has captured; None: it is to stay, and to be the same."""
+
+    def __init__(self, capture, graph):
+        self.capture, self.graph, self.axes = capture, graph, capture.axes
+
+    def __call__(self, core, found):
+        if not found["whole"]:
+            return None
+        if _form(core) != self.capture.form:
+            raise GraphError(self.capture.difference(found))
+        if self.graph is None:
+            return None
+        self.graph._core = core  # of the same form: the same numbers of values
+        _take_layouts(self.graph, core)
+        return to_core(self.graph)
 
 
 def _assumptions(found):
@@ -100,6 +109,8 @@ def _take_layouts(graph, core):
 
 def _signature(function):
     try:
+        if hasattr(function, "nin") and hasattr(function, "nout"):  # NumPy's ufuncs have parameters that not all may be given
+            return inspect.Signature([inspect.Parameter(f"x{i}", inspect.Parameter.POSITIONAL_ONLY) for i in range(function.nin)])
         return inspect.signature(function.forward if _is_module(function) else function)
     except (TypeError, ValueError):
         return inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
@@ -160,6 +171,11 @@ def _face(function):
 
 
 def _plain(function):
+    if isinstance(function, _core.CompiledFunction):
+        edit = _core.passes_of(function)
+        if edit is not None and getattr(edit, "graph", edit) is not None:
+            raise GraphError(f"framejit.capture: {_name(function)} is compiled with passes or edits of its graph, which a graph of it would "
+                             "not have: capture the function itself, and edit that graph")
     compiled = getattr(function, "_framejit_original", None)
     if compiled is not None:
         return compiled
@@ -202,7 +218,8 @@ def capture(function, *args, dynamic_shapes=None, level="primitive", **kwargs):
 def _of_calls(graph):
     captured = graph._capture
     names = [node.name for node in graph.inputs]
-    graph._saved = Saved(captured.library, signatures.of(captured, names), signatures.state_of(captured), captured.assumptions())
+    graph._saved = Saved(captured.library, signatures.of(captured, names), signatures.state_of(captured),
+                         [node.type for node in graph.outputs], captured.assumptions())
     graph._capture = None
     collapse(graph, captured.found["calls"])
     return graph
@@ -223,7 +240,8 @@ def _traced(function, face, dynamic, axes, args, kwargs, noted):
         core, described = found.args
     except Error as error:
         if str(error).startswith("the graph of") and isinstance(error, GraphError):
-            raise GraphError(f"framejit.capture: {_name(function)} computes no array, or can't be traced here: {error}") from None
+            raise GraphError(f"framejit.capture: {_name(function)} computes no array, or only views of its arguments"
+                             + (f": {_core.why_eager()}" if _core.why_eager() else "")) from None
         raise
     else:
         raise GraphError(f"framejit.capture: {_name(function)} computes no array: it has no graph")
@@ -235,7 +253,8 @@ def _traced(function, face, dynamic, axes, args, kwargs, noted):
     described["examples"] = [None if steps is not None and steps[0][0] == "Slot" else example
                              for (_, steps), example in zip(described["inputs"], described["examples"])]
     graph.eliminate_dead_code()
-    graph._capture = Capture(function, face, dynamic, axes, core, described, library, graph._version)
+    graph._capture = Capture(function, face, dynamic, axes, core, described, library, graph._version,
+                             [node.type for node in graph.outputs])
     return graph
 
 

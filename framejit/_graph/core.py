@@ -23,7 +23,12 @@ class Composite:
         self.operands = [by if x is value else x for x in self.operands]
 
     def _form(self):
-        """What the operations are, without saying which values the operands are; None: the result is not computed from those."""
+        """What the operations are, without saying which values the operands are; None: the result is not computed from those.
+
+        Without operands, the result has no derivative (`detach`), however it is computed: then it alone counts.
+        """
+        if not self.operands:
+            return None if self.result.graph is None else [self.result]
         names = {operand: number for number, operand in enumerate(self.operands)}
         form, waiting, seen = [], [*self.kept, self.result], set()
         while waiting:

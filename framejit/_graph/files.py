@@ -8,6 +8,7 @@ file is run when it is read, and no more memory is taken than the file has bytes
 import io
 import json
 import os
+import re
 import tempfile
 import zipfile
 
@@ -38,11 +39,18 @@ def save(graph, path):
     for node in graph.find(op="extern_call"):
         if not is_text(node.attrs["callee"]):
             raise GraphError(f"{graph._title()} can't be saved: {node} calls `{node.attrs['callee']}` on objects that have no text")
+    text = _with_stops(graph, core.text)
     library, signature, state = graph._library(), None, {}
     if graph._capture is not None:
         signature, state = signatures.of(graph._capture, [node.name for node in graph.inputs]), signatures.state_of(graph._capture)
     elif graph._saved is not None:
         library, signature, state = graph._saved.library, graph._saved.signature, graph._saved.state
+    if signature is not None:
+        try:
+            signatures.check_results(graph)
+            signatures.face(signature, core, library, None, None)
+        except GraphError as error:
+            raise GraphError(f"{graph._title()} can't be saved: {error}") from None
     entries, arrays = [], {}
     for number, array in state.items():
         name = f"{number}.{graph.inputs[number].name}"
@@ -54,10 +62,40 @@ def save(graph, path):
         raise GraphError(f"{graph._title()} can't be saved: {error}") from None
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as archive:
-        contents = (core.text.encode(), described.encode(), _safetensors(library).save(arrays) if arrays else b"")
+        contents = (text.encode(), described.encode(), _safetensors(library).save(arrays) if arrays else b"")
         for name, content in zip(_NAMES, contents):
             archive.writestr(zipfile.ZipInfo(name), content)
     _write(os.fspath(path), data.getbuffer())
+
+
+def _with_stops(graph, text):
+    """The text, in which values without a derivative (of `detach`, `no_grad`) that results are made of are calls of `torch.detach`."""
+    stops = [x.result for x in graph._composites if not x.operands and x.is_whole()]
+    if graph._library() != "torch" or not stops:
+        return text
+    needed, waiting = set(), list(graph.outputs)
+    while waiting:
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            waiting.extend(node.operands)
+    handle = len(graph.find(op="extern_call"))
+    for node in stops:
+        if node in needed and node.op not in ("extern_call", "result"):
+            name, strides = re.escape(node.name), f"[[{', '.join(map(str, _row_major(node.shape)))}]]"
+            call = (f'{{callee = "torch.detach(x0)", handle = {handle}, operand_strides = {strides}, result_strides = {strides}}} : '
+                    f"{node.type}")
+            text = re.sub(rf"^  %{name}(?= +=)(.*)$", rf"  %{name}.kept\1\n  %{name} = extern_call %{name}.kept {call}", text, flags=re.M)
+            handle += 1
+    return text
+
+
+def _row_major(shape):
+    strides, size = [], "1"
+    for length in reversed(shape):
+        strides.append(_core.normal_size(size))
+        size = f"({size})*({length})"
+    return strides[::-1]
 
 
 def _plain(array, library):
@@ -156,7 +194,7 @@ def _graph(path, text, described, arrays):
     for node in graph.find(op="extern_call"):
         parsed(node.attrs["callee"])
     state = _state(damaged, library, entries, arrays, graph)
-    graph._saved = signatures.Saved(library, signature, state)
+    graph._saved = signatures.Saved(library, signature, state, [node.type for node in graph.outputs])
     if signature is not None:
         try:
             for number, entry in enumerate(signature["inputs"]):

@@ -92,14 +92,17 @@ class Node:
     @property
     def name(self):
         """The name it was given, else its number in the graph's text."""
-        return self._name if self._name is not None else self.graph._numbers().get(self, "?")
+        return self._name if self._name is not None else "?" if self.graph is None else self.graph._numbers().get(self, "?")
 
     @name.setter
     def name(self, name):
         if name is not None and (not isinstance(name, str) or not _NAME.fullmatch(name)):
             raise GraphError(f"{name!r} is no name: letters, digits, `_` and `.`, not digits alone")
-        if any(other is not self and other._name == name for other in self.graph._all()) and name is not None:
-            raise GraphError(f"{self.graph._title()} has a value %{name} already")
+        graph = self._owner()
+        if name is None and self.is_input:
+            raise GraphError(f"{graph._title()}: the input {self} needs a name")
+        if name is not None and any(other is not self and other._name == name for other in graph._all()):
+            raise GraphError(f"{graph._title()} has a value %{name} already")
         self._name = name
         self.graph._touch()
 
@@ -110,7 +113,7 @@ class Node:
         it is meant; the graph's results are then left as they are. Raises GraphError if an operation takes no operand of the type
         of `by`, or a node of another graph is given.
         """
-        graph = self.graph
+        graph = self._owner()
         graph._own(by)
         changes, needed = {}, self._on_the_way_to(by)
         for user in self._users:
@@ -143,7 +146,7 @@ class Node:
 
     def erase(self):
         """Takes it out of its graph. Raises GraphError while something reads it."""
-        graph = self.graph
+        graph = self._owner()
         if self._op == "input":
             raise GraphError(f"{graph._title()}: the input {self} can't be erased")
         if self._users:
@@ -163,10 +166,17 @@ class Node:
     def move_after(self, other):
         self._move(other, other._next)
 
+    def _owner(self):
+        if self.graph is None:
+            raise GraphError(f"{self} is of no graph any more")
+        return self.graph
+
     def _move(self, other, place):
-        self.graph._own(other)
+        self._owner()._own(other)
         if self.is_input or other.is_input or other is self:
             raise GraphError(f"{self} can't be moved there: inputs come first")
+        if place is self:
+            return
         self._unlink()
         self.graph._link(self, place)
         self.graph._touch()
@@ -178,7 +188,7 @@ class Node:
         if self._op in ("input", "result"):
             raise GraphError(f"{self}: {'an input' if self.is_input else 'one result of a call'} has no operands or attributes to change")
         changed = {key: value for key, value in (("op", op), ("operands", operands), ("attrs", attrs)) if value is not None}
-        self.graph._apply({self: changed})
+        self._owner()._apply({self: changed})
 
     def __str__(self):
         if self.graph is None:
@@ -380,7 +390,9 @@ class Graph:
         for node in nodes:
             self._own(node)
         kept = dict(zip(self._outputs, self._layouts))
-        self._layouts = [kept.get(node) for node in nodes] if len(nodes) != len(self._outputs) else self._layouts
+        if len(nodes) == len(self._outputs):  # what takes the place of an output lies in memory as it did
+            kept = {**{node: layout for node, old, layout in zip(nodes, self._outputs, self._layouts) if node.shape == old.shape}, **kept}
+        self._layouts = [kept.get(node) for node in nodes]
         self._outputs = list(nodes)
         self._touch()
 
@@ -435,7 +447,7 @@ class Graph:
             except GraphError as error:
                 problems.append(str(error))
         if problems:
-            raise GraphError(f"{self._title()} is broken:\n  " + "\n  ".join(problems))
+            raise GraphError(f"{self._title()} is broken:\n  " + "\n  ".join(dict.fromkeys(problems)))
 
     def copy(self):
         """A graph of its own, equal to this one; a captured one is called as this one is."""

@@ -5,8 +5,15 @@ from framejit._graph.names import input_names
 from framejit._graph.nodes import Graph
 
 
-class Passes:
-    """What the compiler calls with each graph as captured."""
+class Edit:
+    """What the compiler calls with each graph as captured; the edited graph, as captured ones are, or None: nothing has changed.
+
+    axes: of the function's arguments, those that are dynamic: see `_core.mark_arguments`.
+    """
+    axes = ()
+
+
+class Passes(Edit):
 
     def __init__(self, functions):
         if callable(functions):
@@ -17,7 +24,6 @@ class Passes:
                 raise TypeError(f"framejit.compile: a pass is a function of a graph, not {function!r}")
 
     def __call__(self, core, found):
-        """The edited graph, as captured ones are; None: nothing has changed."""
         given = graph = from_core(core, input_names(found))
         version = graph._version
         for function in self.functions:

@@ -1,6 +1,6 @@
 """A graph as a compiled function."""
-from framejit import _core
 from framejit._api import compile_with_passes
+from framejit._errors import GraphError
 from framejit._graph import signature
 
 
@@ -9,14 +9,16 @@ def compiled(graph, backend=None, options=None, library=None):
     if graph._capture is not None:
         captured = graph._capture
         hook = captured.substitute(None if graph._version == captured.version else graph.copy())
-        made = compile_with_passes(captured.face, hook, backend=backend, **{"fullgraph": True, "dynamic": captured.dynamic, **options})
-        _core.mark_arguments(made, captured.axes)
-        return made
+        return compile_with_passes(captured.face, hook, backend=backend, **{"fullgraph": True, "dynamic": captured.dynamic, **options})
     from framejit._support import graph_code
 
     core, saved = graph._as_core(), graph._saved
     library = saved.library if saved is not None else library or graph._library()
     function = graph_code.function(core, library, checked=True)
     if saved is not None and saved.signature is not None:
+        try:
+            signature.check_results(graph)
+        except GraphError as error:
+            raise GraphError(f"{graph._title()} can't be called as its function: {error}") from None
         function = signature.face(saved.signature, core, library, function, saved.state)
     return compile_with_passes(function, None, backend=backend, **options)

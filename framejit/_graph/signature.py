@@ -6,20 +6,23 @@ in it makes `of` raise a GraphError: the graph can be run in this process, not s
 """
 import inspect
 import keyword
+import math
 import re
 import sys
 
 from framejit._errors import GraphError
+from framejit._graph.names import in_words
 
 _STEPS = ("DictItem", "ListItem", "TupleItem", "Attribute", "SlotMember")
+_TYPES = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "tuple": tuple, "dict": dict}
 _PARAMETER_KINDS = ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD", "VAR_POSITIONAL", "KEYWORD_ONLY", "VAR_KEYWORD")
 
 
 class Saved:
-    """What a graph without its function has beside its operations. state: by input's number, its array."""
+    """What a graph without its function has beside its operations. state: by input's number, its array. results: types of its outputs."""
 
-    def __init__(self, library, signature, state, assumptions=()):
-        self.library, self.signature, self.state, self.assumptions = library, signature, state, assumptions
+    def __init__(self, library, signature, state, results, assumptions=()):
+        self.library, self.signature, self.state, self.results, self.assumptions = library, signature, state, results, assumptions
 
 
 def _is_plain(value):
@@ -101,20 +104,61 @@ def of(capture, names):
         else:
             inputs.append({"state": name})
     conditions, integers = [], {}
+    places = {source[0]: _path(source[1]) for source in [*found["inputs"], *(guard[3] for guard in found["guards"] if guard[3])]
+              if source[1] is not None and source[1][0][0] == "Slot"}
     for kind, text, place, source, value, number, symbol in found["guards"]:
-        if source is None or source[1] is None or source[1][0][0] != "Slot":
-            continue
-        path = _path(source[1])
-        if path is None:
-            continue
-        if kind == "Equals" and _is_plain(value):
-            conditions.append({"argument": path, "equals": _data(value)})
-        elif kind == "Length":
-            conditions.append({"argument": path, "length": number})
-        elif kind == "IntSymbol":
-            integers[str(symbol)] = path
+        if kind == "Relation":
+            conditions.append({"sizes": text})
+        elif source is not None and kind in ("SameObject", "NotSame"):
+            conditions.extend(_same(kind, text, places))
+        elif source is not None and source[0] in places and kind not in ("Array", "NoOverlap", "TypeVersion"):
+            condition = _condition(kind, value, number)
+            if kind == "TypeIs" and condition is None or kind in ("HasKey", "LacksKey") and places[source[0]] is None:
+                continue  # an object of a class: only its attributes count
+            if places[source[0]] is None or (condition is None and kind != "IntSymbol"):
+                raise refused(f"it assumes {in_words(text)}, which is said of no array, number, text, dtype, tuple, list or dict")
+            if kind == "IntSymbol":
+                integers[str(symbol)] = places[source[0]]
+                condition = {"type": "int"}
+            conditions.append({"argument": places[source[0]], **condition})
     return {"function": function, "parameters": parameters, "inputs": inputs, "conditions": conditions, "integers": integers,
             "result": _result(found["recipe"], found["inputs"], inputs, refused)}
+
+
+def _condition(kind, value, number):
+    """What an argument must be, as data; None: it can't be said."""
+    if kind == "Equals" and _is_plain(value):
+        return {"equals": _data(value)}
+    if kind == "Differs" and _is_plain(value):
+        return {"differs": _data(value)}
+    if kind == "Length":
+        return {"length": number}
+    if kind == "TypeIs" and getattr(value, "__name__", None) in _TYPES:
+        return {"type": value.__name__}
+    if kind == "DictKeys" and all(type(key) in (int, str, bool) for key in value):
+        return {"keys": list(value)}
+    if kind in ("HasKey", "LacksKey") and type(value) in (int, str, bool):
+        return {"has" if kind == "HasKey" else "lacks": value}
+    if kind == "Identity":
+        return next(({"is": name} for name in (str(value), f"numpy.{getattr(value, '__name__', '')}") if _dtype(name) is value), None)
+    return None
+
+
+def _same(kind, text, places):
+    """That two arguments are one object, or not."""
+    one, _, others = text.partition(" is not " if kind == "NotSame" else " is ")
+    for other in others.split(", "):
+        if places.get(one) is not None and places.get(other) is not None:
+            yield {"argument": places[one], "same" if kind == "SameObject" else "apart": places[other]}
+
+
+def _dtype(name):
+    """The dtype of this name, "torch.float16" or "numpy.float32"; None: it is none."""
+    library, _, last = name.partition(".")
+    found = getattr(sys.modules.get(library), last, None) if library in ("torch", "numpy") else None
+    if library == "torch":
+        return found if found is not None and isinstance(found, sys.modules["torch"].dtype) else None
+    return found if isinstance(found, type) and issubclass(found, sys.modules["numpy"].generic) else None
 
 
 def _result(recipe, places, inputs, refused):
@@ -165,6 +209,7 @@ def _refuse_in(result, refused):
 
 # ---- from data to a function
 
+_RELATION = re.compile(r"[s0-9*+\- ()]+ (?:<|<=|==|!=|>|>=) [s0-9*+\- ()]+")
 _SIZE = re.compile(r"[s0-9*+\- ()]+")
 
 
@@ -177,7 +222,7 @@ def _size(data):
 class _Writer:
     def __init__(self, signature, core, library):
         self.signature, self.core, self.library = signature, core, library
-        self.lines = []
+        self.lines, self.constants = [], {}
 
     def text(self):
         signature, core = self.signature, self.core
@@ -201,8 +246,12 @@ class _Writer:
             parameters.append(text)
         if positional_only:
             parameters.append("/")
+        for name in self.without_default():
+            self.line(f"if {name} is _missing:")
+            self.line(f"    raise GraphError('the graph of {self.core.name} was saved without the default of {name}: give it')")
         for condition in signature["conditions"]:
-            self.condition(condition)
+            if "sizes" not in condition:
+                self.condition(condition)
         inputs, shapes = [], {}
         if len(signature["inputs"]) != len(core.inputs):
             raise GraphError("the signature has other inputs than the graph")
@@ -221,13 +270,18 @@ class _Writer:
                 raise GraphError(f"the graph needs the number s{number}, which is no argument")
             shapes.setdefault(f"s{number}", _expression(path))
             inputs.append(f"s{number}")
-        self.lines = [line for line in self.lines]
         for size, expression in shapes.items():
             self.line(f"{size} = {expression}")
         for symbol, dividend, divisor, remainder in core.definitions:
             if set(re.findall(r"s\d+", f"{dividend} {divisor}")) <= set(shapes):
                 self.line(f"s{symbol} = ({dividend}) {'%' if remainder else '//'} ({divisor})")
                 shapes[f"s{symbol}"] = ""
+        for condition in signature["conditions"]:
+            if "sizes" in condition and isinstance(condition["sizes"], str) and _RELATION.fullmatch(condition["sizes"]):
+                if set(re.findall(r"s\d+", condition["sizes"])) <= set(shapes):
+                    self.refuse(f"not ({condition['sizes']})", condition["sizes"])
+            elif "sizes" in condition:
+                raise GraphError("a condition of the signature is none")
         self.line(f"_results = _body({', '.join(inputs)})")
         outputs = len(core.outputs)
         result = self.result(signature["result"], outputs)
@@ -243,18 +297,59 @@ class _Writer:
     def line(self, text):
         self.lines.append(text)
 
+    def without_default(self):
+        """The parameters that the graph needs, and whose defaults are not in the file."""
+        used = {entry["argument"][0] for entry in (*self.signature["inputs"], *self.signature["conditions"]) if "argument" in entry}
+        return [entry["name"] for entry in self.signature["parameters"]
+                if isinstance(entry.get("default"), dict) and "unknown" in entry["default"] and entry["name"] in used]
+
     def condition(self, condition):
         place = _expression(condition["argument"])
-        if "length" in condition:
-            if type(condition["length"]) is not int:
-                raise GraphError("a condition of the signature is none")
-            found, wanted = f"len({place})", repr(condition["length"])
+        kind = next((kind for kind in condition if kind != "argument"), None)
+        wanted = condition.get(kind)
+        if kind == "length" and type(wanted) is int:
+            self.refuse(f"len({place}) != {wanted}", f"len({place}) == {wanted}", f"len({place})")
+        elif kind == "equals":
+            self.refuse(self.differs(place, wanted), f"{place} == {_value(wanted)}", place)
+        elif kind == "differs":
+            self.refuse(f"{place} == {_value(wanted)}", f"{place} != {_value(wanted)}", place)
+        elif kind == "type" and wanted in _TYPES:
+            self.refuse(f"type({place}) is not {wanted}", f"type({place}) is {wanted}", f"type({place})")
+        elif kind == "keys" and isinstance(wanted, list):
+            keys = ", ".join(map(_value, wanted))
+            self.refuse(f"list({place}) != [{keys}]", f"list({place}) == [{keys}]", f"list({place})")
+        elif kind in ("has", "lacks") and type(wanted) in (int, str, bool):
+            test = "not in" if kind == "lacks" else "in"
+            self.refuse(f"not ({wanted!r} {test} {place})", f"{wanted!r} {test} {place}")
+        elif kind in ("same", "apart"):
+            test = "is" if kind == "same" else "is not"
+            other = _expression(wanted)
+            self.refuse(f"not ({place} {test} {other})", f"{place} {test} {other}")
+        elif kind == "is" and isinstance(wanted, str) and _dtype(wanted) is not None:
+            name = "_" + wanted.replace(".", "_")
+            self.constants[name] = _dtype(wanted)
+            self.refuse(f"{place} is not {name}", f"{place} is {wanted}", place)
         else:
-            found, wanted = place, _value(condition["equals"])
-        test = f"{found} is not {wanted}" if wanted in ("None", "True", "False") else f"{found} != {wanted}"
-        message = f"the graph of {self.core.name} was captured with {found} == {wanted}, not "
+            raise GraphError("a condition of the signature is none")
+
+    def differs(self, place, data):
+        """A number of another type is another one: it may make results of another dtype."""
+        text = _value(data)
+        if text in ("None", "True", "False"):
+            return f"{place} is not {text}"
+        kind = "tuple" if isinstance(data, dict) else type(data).__name__
+        if isinstance(data, dict):
+            items = [self.differs(f"{place}[{i}]", item) for i, item in enumerate(data["tuple"])]
+            return " or ".join([f"type({place}) is not tuple", f"len({place}) != {len(items)}", *items])
+        if data != data:
+            return f"type({place}) is not float or {place} == {place}"
+        sign = f" or _sign(1.0, {place}) != {math.copysign(1.0, data)}" if kind == "float" and data == 0 else ""
+        return f"type({place}) is not {kind} or {place} != {text}{sign}"
+
+    def refuse(self, test, assumed, found=None):
+        message = f"the graph of {self.core.name} was captured with {assumed}"
         self.line(f"if {test}:")
-        self.line(f"    raise GraphError({message!r} + repr({found}))")
+        self.line(f"    raise GraphError({message!r})" if found is None else f"    raise GraphError({message + ', not '!r} + repr({found}))")
 
     def result(self, data, outputs, depth=0):
         if not isinstance(data, dict) or depth > 50:
@@ -314,13 +409,23 @@ class _Missing:
 
 def face(signature, core, library, body, state):
     """The function with the signature that runs `body`, a function of the graph's inputs. state: by input, its array, or None."""
-    text, name = _Writer(signature, core, library).text()
+    writer = _Writer(signature, core, library)
+    text, name = writer.text()
     # The body's own names: guards on one function's globals are the cheapest.
     space = {} if body is None else body.__globals__
-    space.update(_body=body, _state=state, GraphError=GraphError, _missing=_Missing(),
+    space.update(writer.constants)
+    space.update(_sign=math.copysign, _body=body, _state=state, GraphError=GraphError, _missing=_Missing(),
                  _view=_view_of_torch if library == "torch" else _view_of_numpy)
     exec(compile(text, f"<graph of {name}>", "exec"), space)
     return space[name]
+
+
+def check_results(graph):
+    """The signature makes the result of the outputs there were: of other ones it would make something else."""
+    wanted = (graph._capture or graph._saved).results
+    found = [node.type for node in graph.outputs]
+    if found != wanted:
+        raise GraphError(f"it returns {', '.join(map(str, found)) or 'no array'}, and its function {', '.join(map(str, wanted)) or 'none'}")
 
 
 def state_of(capture):

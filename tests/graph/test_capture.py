@@ -191,3 +191,8 @@ def test_a_compiled_function_is_captured_as_written():
     torch.testing.assert_close(framejit.capture(compiled, x)(x), compiled(x))
     module = framejit.compile(torch.nn.Linear(4, 2))
     torch.testing.assert_close(framejit.capture(module, x)(x), module(x))
+
+
+def test_ufuncs():
+    np.testing.assert_allclose(framejit.capture(np.sin, np.ones(3))(np.ones(3)), np.sin(np.ones(3)))
+    np.testing.assert_allclose(framejit.capture(np.add, np.ones(3), np.ones(1))(np.ones(3), np.ones(1)), np.full(3, 2.0))

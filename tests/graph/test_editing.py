@@ -1,4 +1,6 @@
 """Graphs that are read and edited: each edit gives what the edited program gives, or an error that names node and rule."""
+import copy
+
 import numpy as np
 import pytest
 
@@ -307,3 +309,59 @@ def test_copies_are_apart():
     x, y = np.random.randn(2, 3), np.random.randn(2, 3)
     np.testing.assert_allclose(graph(x, y), np.tanh(x * 2 + y))
     np.testing.assert_allclose(other(x, y), np.sin(x * 2 + y))
+
+
+@needs_torch
+def test_what_has_no_derivative_keeps_none_in_an_edited_graph():
+    """`detach` and `no_grad` are values without a derivative: an edit elsewhere leaves them so."""
+    def f(x):
+        with torch.no_grad():
+            y = x * 2
+        return torch.tanh(y * x + x.detach())
+
+    graph = framejit.capture(f, torch.ones(3, requires_grad=True))
+    for edited in (graph, graph.copy()):
+        edited.find(op="tanh")[0].op = "sin"
+        x = torch.rand(3, requires_grad=True)
+        edited(x).sum().backward()
+        torch.testing.assert_close(x.grad, torch.cos(2 * x * x + x).detach() * 2 * x.detach())
+
+
+def test_moving_a_node_to_where_it_is():
+    graph = captured()
+    before = str(graph)
+    nodes = graph.nodes
+    for one, other in zip(nodes, nodes[1:]):
+        other.move_after(one)
+        one.move_before(other)
+    assert graph.nodes == nodes and str(graph) == before
+
+
+def test_erased_nodes_say_so():
+    graph = captured()
+    node = graph.find(op="tanh")[0]
+    graph.set_outputs(node.operands[0])
+    node.erase()
+    for use in (node.erase, lambda: node.replace_uses(graph.inputs[0]), lambda: setattr(node, "op", "sin"), lambda: setattr(node, "name", "a"),
+                lambda: node.move_after(graph.find()[0])):
+        with pytest.raises(GraphError, match="the erased tanh is of no graph any more"):
+            use()
+    assert node.name == "?"
+    with pytest.raises(GraphError, match="the input %x needs a name"):
+        graph.inputs[0].name = None
+
+
+def test_the_module_copy_copies_graphs():
+    graph = captured()
+    x, y = np.ones((2, 3)), np.zeros((2, 3))
+    for other in (copy.copy(graph), copy.deepcopy(graph)):
+        other.find(op="tanh")[0].op = "sin"
+        np.testing.assert_allclose(other(x, y), np.sin(x * 2 + y))
+    np.testing.assert_allclose(graph(x, y), np.tanh(x * 2 + y))
+
+
+def test_another_output_of_another_shape():
+    graph = Graph.parse(str(captured()))
+    graph.set_outputs(graph.add("reduce_sum", graph.outputs[0], axes=[0]))
+    x = np.ones((2, 3))
+    np.testing.assert_allclose(graph(x, x)[0], np.tanh(x * 3).sum(0))

@@ -342,3 +342,107 @@ def test_a_thousand_mutations(tmp_path):
             found.function()
     assert refused > 700
     assert graph(x, 3).shape == (4, 3)
+
+
+def refused(f, given, other, tmp_path):
+    framejit.capture(f, *given).save(tmp_path / "f.graph")
+    loaded = Graph.load(tmp_path / "f.graph")
+    assert_same(loaded(*given), f(*given))
+    with pytest.raises(GraphError, match="was captured with"):
+        loaded(*other)
+
+
+@both_libraries
+def test_what_arguments_were_is_checked(lib, tmp_path):
+    """Each of these calls is another program: the loaded graph must not answer it."""
+    x, y, whole = lib.sample((3,)), lib.sample((3,), seed=1), lib.array(np.arange(3))
+    for f, given, other in [
+        (lambda x, y: x * 2 + y, (x, x), (x, y)),
+        (lambda x, n: x * n, (whole, 2), (whole, 2.0)),
+        (lambda x, n: x * n, (whole, 1), (whole, True)),
+        (lambda x, n: x * n, (x, 0.0), (x, -0.0)),
+        (lambda x, n: x + n, (x, float("nan")), (x, 1.0)),
+        (lambda x, how: x.sum() if how == "sum" else x.mean(), (x, "mean"), (x, "sum")),
+        (lambda d: sum(d.values()), ({"a": x, "b": y},), ({"a": x, "b": y, "c": x},)),
+        (lambda x, d: x * d.get("k", 2), (x, {}), (x, {"k": 3})),
+        (lambda x, d: x + 1 if isinstance(d, list) else x - 1, (x, [1]), (x, (1,))),
+        (lambda x, **more: x + more.get("z", 0), (x,), None),
+    ]:
+        if other is not None:
+            refused(f, given, other, tmp_path)
+    framejit.capture(f, x).save(tmp_path / "f.graph")
+    with pytest.raises(GraphError, match="was captured with"):
+        Graph.load(tmp_path / "f.graph")(x, z=2)
+
+
+def test_dtypes_given_as_arguments(tmp_path):
+    refused(lambda x, dtype: x.astype(dtype) * 2, (np.ones(3), np.float32), (np.ones(3), np.float64), tmp_path)
+    with pytest.raises(GraphError, match="can't be saved: it assumes s is numpy.float32 object"):
+        framejit.capture(lambda x, s: x * s, np.ones(3), np.float32(2)).save(tmp_path / "f.graph")
+
+
+@needs_torch
+def test_torch_dtypes_given_as_arguments(tmp_path):
+    refused(lambda x, dtype: x.to(dtype) * 2, (torch.ones(3), torch.float16), (torch.ones(3), torch.float64), tmp_path)
+
+
+def test_sizes_are_checked_as_the_code_asked(tmp_path):
+    graph = framejit.capture(lambda x: x * 2 if x.shape[0] > 2 else x * 3, np.ones((4, 3)), dynamic_shapes=True)
+    graph.save(tmp_path / "f.graph")
+    loaded = Graph.load(tmp_path / "f.graph")
+    np.testing.assert_array_equal(loaded(np.ones((5, 1))), np.full((5, 1), 2.0))
+    with pytest.raises(GraphError, match="captured with s0 > 2"):
+        loaded(np.ones((2, 3)))
+
+
+def test_a_default_that_is_an_array(tmp_path):
+    def f(x, offset=np.ones(3)):
+        return x + offset
+
+    framejit.capture(f, np.ones(3)).save(tmp_path / "f.graph")
+    loaded = Graph.load(tmp_path / "f.graph")
+    np.testing.assert_array_equal(loaded(np.ones(3), np.ones(3)), np.full(3, 2.0))
+    with pytest.raises(GraphError, match="without the default of offset"):
+        loaded(np.ones(3))
+
+
+@needs_torch
+def test_values_without_a_derivative_have_none_when_loaded(tmp_path):
+    def f(x):
+        with torch.no_grad():
+            y = torch.tanh(x) * 2
+        return y * x + x.detach()
+
+    graph = framejit.capture(f, torch.rand(3, 4, requires_grad=True), dynamic_shapes={"x": {0: "rows"}})
+    graph.find(op="tanh")[0].op = "sin"
+    graph.save(tmp_path / "f.graph")
+    loaded = Graph.load(tmp_path / "f.graph")
+    loaded.save(tmp_path / "g.graph")
+    for found in (graph, loaded, Graph.load(tmp_path / "g.graph")):
+        for n in (3, 1, 5):
+            x = torch.rand(n, 4, requires_grad=True)
+            result = found(x)
+            result.sum().backward()
+            torch.testing.assert_close(result, torch.sin(x) * 2 * x + x)
+            torch.testing.assert_close(x.grad, 2 * torch.sin(x).detach())
+
+
+def test_other_results_than_the_function_s_are_not_saved(tmp_path):
+    graph = framejit.capture(lambda x: np.tanh(x) * 2, np.ones(3))
+    graph.save(tmp_path / "f.graph")
+    loaded = Graph.load(tmp_path / "f.graph")
+    for edited in (graph, loaded):
+        for nodes in ((), edited.outputs * 2, (edited.add("reduce_sum", edited.outputs[0], axes=[0]),)):
+            other = edited.copy()
+            other.set_outputs(*(other[node.name] for node in nodes))
+            with pytest.raises(GraphError, match=r"can't be saved: it returns .*, and its function f64\[3\]"):
+                other.save(tmp_path / "g.graph")
+    other.set_outputs()
+    with pytest.raises(GraphError, match="can't be called as its function: it returns no array"):
+        other(np.ones(3))
+
+
+def test_a_layout_that_is_no_argument_is_not_saved(tmp_path):
+    graph = framejit.capture(lambda x: x + 1, np.ones((8, 6))[::2], dynamic_shapes=True)
+    with pytest.raises(GraphError, match="can't be saved: the graph needs the number s2"):
+        graph.save(tmp_path / "f.graph")

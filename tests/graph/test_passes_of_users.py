@@ -165,3 +165,18 @@ def test_a_back_end_of_a_few_lines():
 def test_using_and_pickles_keep_passes():
     compiled = framejit.compile(lambda x: x + 1, passes=[doubled_outputs])
     np.testing.assert_array_equal(compiled.using(threads=1)(np.ones(3)), np.full(3, 4.0))
+
+
+def test_edits_are_not_lost_when_a_function_is_compiled_again():
+    def added(graph):
+        for node in graph.find(op="mul"):
+            node.op = "add"
+        return graph
+
+    graph = added(framejit.capture(lambda x: x * 5, np.ones(3), dynamic_shapes=True))
+    for function in (framejit.compile(lambda x: x * 5, passes=[added]), graph.compile()):
+        for again in (function, framejit.compile(function, backend="eager"), function.using(backend="eager")):
+            for n in (3, 4):
+                np.testing.assert_array_equal(again(np.ones(n)), np.full(n, 6.0))
+        with pytest.raises(framejit.GraphError, match="is compiled with passes or edits of its graph"):
+            framejit.capture(function, np.ones(3))
