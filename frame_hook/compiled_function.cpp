@@ -146,8 +146,12 @@ PyMethodDef methods[] = {
     {},
 };
 
+/// Asked by the tracer: what it inlines a compiled function as is the function as written.
+PyObject* get_is_edited(PyObject* self, void*) { return PyBool_FromLong(bool(self_of(self)->state->passes)); }
+
 PyGetSetDef getters[] = {
     {"__class__", get_class, nullptr, nullptr, nullptr},
+    {"__framejit_edited__", get_is_edited, nullptr, "Whether passes may edit its graphs.", nullptr},
     {"__wrapped__", get_wrapped, nullptr, "The function as written.", nullptr},
     {"__doc__", get_forwarded, nullptr, nullptr, const_cast<char*>("__doc__")},
     {"__name__", get_forwarded, nullptr, nullptr, const_cast<char*>("__name__")},

@@ -180,3 +180,19 @@ def test_edits_are_not_lost_when_a_function_is_compiled_again():
                 np.testing.assert_array_equal(again(np.ones(n)), np.full(n, 6.0))
         with pytest.raises(framejit.GraphError, match="is compiled with passes or edits of its graph"):
             framejit.capture(function, np.ones(3))
+
+
+@both_libraries
+def test_edits_are_kept_inside_of_other_compiled_functions(lib):
+    edited = framejit.capture(lambda x: abs(x) * 2, lib.sample((3,)))
+    edited.find(op="mul")[0].op = "add"
+    by_passes = framejit.compile(lambda x: abs(x) + 1, passes=[doubled_outputs])
+    x, run = lib.sample((3,)), edited.compile()
+    for function, expected in ((run, abs(x) + 2), (by_passes, (abs(x) + 1) * 2)):
+        outer = framejit.compile(lambda x: function(x) + 1)
+        for _ in range(3):
+            assert_same(outer(x), expected + 1)
+        with pytest.raises(framejit.GraphBreakError, match="edited by passes of its own"):
+            framejit.compile(lambda x: function(x) + 1, fullgraph=True)(x)
+        with pytest.raises(framejit.GraphBreakError, match="edited by passes of its own"):
+            framejit.capture(lambda x: function(x) + 1, x)

@@ -503,6 +503,9 @@ V compiled_object(TraceRun& t, RowlessCall& call) {
     return t.call(field(t, call, "__func__"), std::move(call.positional), std::move(call.keywords));
   }
   if (call.type_name() != "framejit.CompiledFunction") return nullptr;
+  const Ref<> edited = Ref<>::steal(PyObject_GetAttrString(call.object, "__framejit_edited__"));
+  if (edited.get() == Py_True)
+    break_graph(BreakReason::UnknownCall, callable_name(call.callable) + ", whose graphs are edited by passes of its own");
   V wrapped = call.is_constant()
                   ? wrap_constant(t, t.keep(Ref<>::steal(PyObject_GetAttrString(call.object, "__wrapped__"))).get())
                   : field(t, call, "__wrapped__");
