@@ -68,7 +68,7 @@ def name_of(function):
 def function_named(name):
     """The library's function. GraphError: there is none of this name, or it is no function of arrays."""
     space, _, last = name.rpartition(".")
-    if space not in _NAMESPACES:
+    if space not in _NAMESPACES or last.startswith("_") or _REFUSED.search(last):
         raise GraphError(f"`{name}` is no function of arrays that a graph can call")
     found = getattr(_space(space), last, None)
     if found is None and space.startswith("torch") and "torch" not in sys.modules:
