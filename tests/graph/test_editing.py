@@ -38,6 +38,14 @@ def test_tables_and_pictures():
     assert dot.startswith('digraph "f" {') and 'label="tanh\\nf64[2, 3]"' in dot and dot.count(" -> ") == 7
 
 
+def test_a_picture_needs_graphviz(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "graphviz", None)
+    with pytest.raises(framejit.Error, match="needs the package graphviz: pip install graphviz; Graph.dot"):
+        captured().svg()
+
+
 def test_insert_and_replace():
     graph = captured()
     (tanh,) = graph.find(op="tanh")
