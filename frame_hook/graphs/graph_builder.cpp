@@ -185,12 +185,14 @@ class GraphBuilder {
 
   void name(std::uint32_t value, const std::string& text) { graph_->names[value_from(value)] = text; }
 
-  /// Those of the graph it has started from that are still there, with the operands they have now.
-  void keep_composites(const std::vector<std::pair<std::size_t, std::vector<std::uint32_t>>>& kept) {
+  /// Those of the graph it has started from that are still there, with the operands and the values kept they have now.
+  void keep_composites(
+      const std::vector<std::tuple<std::size_t, std::vector<std::uint32_t>, std::vector<std::uint32_t>>>& whole) {
     std::vector<Composite> composites;
-    for (const auto& [index, operands] : kept) {
+    for (const auto& [index, operands, kept] : whole) {
       composites.push_back(graph_->composites.at(index));
       composites.back().operands = values_from(operands);
+      composites.back().kept = values_from(kept);
     }
     graph_->composites = std::move(composites);
   }

@@ -20,10 +20,10 @@ class Composite:
         self.form = self._form()
 
     def replace(self, value, by):
-        self.operands = [by if x is value else x for x in self.operands]
+        self.operands, self.kept = ([by if x is value else x for x in values] for values in (self.operands, self.kept))
 
     def _form(self):
-        """What the operations are, without saying which values the operands are; None: the result is not computed from those.
+        """What the operations are, without saying which values the operands are; None: one of them is erased.
 
         Without operands, the result has no derivative (`detach`), however it is computed: then it alone counts.
         """
@@ -33,9 +33,9 @@ class Composite:
         form, waiting, seen = [], [*self.kept, self.result], set()
         while waiting:
             node = waiting.pop()
-            if node in names or node in seen or (node.is_input and node in self.kept):
+            if node in names or node in seen:
                 continue
-            if node.graph is None or node.is_input:
+            if node.graph is None:
                 return None
             seen.add(node)
             attrs = {key: value for key, value in node._attrs.items() if not key.endswith("_strides")}
@@ -150,8 +150,8 @@ def to_core(graph):
         for number, node in graph._writes.items():
             builder.write(number, numbers[node])
         if start is not None:
-            builder.keep_composites([(x.index, [numbers[y] for y in x.operands]) for x in graph._composites
-                                     if x.result in numbers and all(y in numbers for y in x.operands) and x.is_whole()])
+            builder.keep_composites([(x.index, [numbers[y] for y in x.operands], [numbers[y] for y in x.kept]) for x in graph._composites
+                                     if all(y in numbers for y in (x.result, *x.operands, *x.kept)) and x.is_whole()])
         return builder.finish()
     except KeyError as error:
         raise GraphError(f"{graph._title()} returns or writes {error.args[0]}, which is no value of the graph") from None

@@ -291,6 +291,25 @@ def test_every_relu_becomes_gelu(dynamic):
 
 
 @needs_torch
+def test_calls_of_the_library_are_derived_at_what_they_read_now():
+    """A convolution's derivative reads its operand, which was a relu and is a gelu."""
+    def net(activation):
+        torch.manual_seed(0)
+        return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), activation(), torch.nn.Conv2d(4, 5, 3), activation(), torch.nn.Flatten(),
+                                   torch.nn.Linear(80, 3))
+
+    first, by_hand, x = net(torch.nn.ReLU), net(torch.nn.GELU), torch.randn(2, 3, 8, 8)
+    graph = framejit.capture(first, x)
+    assert graph.replace_pattern(torch.relu, torch.nn.functional.gelu) == 2
+    found, expected = graph(x), by_hand(x)
+    torch.testing.assert_close(found, expected)
+    found.square().sum().backward()
+    expected.square().sum().backward()
+    for one, other in zip(first.parameters(), by_hand.parameters()):
+        torch.testing.assert_close(one.grad, other.grad, atol=1e-4, rtol=1e-4)
+
+
+@needs_torch
 def test_functions_with_a_derivative_of_their_own_keep_it():
     """The derivative of a norm at 0 is 0, by the function's rule; node by node it is NaN."""
     def f(x):
