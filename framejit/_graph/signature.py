@@ -10,6 +10,7 @@ import math
 import re
 import sys
 
+from framejit._api import disable
 from framejit._errors import GraphError
 from framejit._graph.names import in_words
 
@@ -282,6 +283,11 @@ class _Writer:
                     self.refuse(f"not ({condition['sizes']})", condition["sizes"])
             elif "sizes" in condition:
                 raise GraphError("a condition of the signature is none")
+        given = [i for i, entry in enumerate(signature["inputs"]) if "argument" in entry]
+        for number, _ in core.writes:
+            others = [f"_x{i}" for i in given if i != number]
+            if number in given and others:  # the graph reads what was there before
+                self.line(f"_apart({core.name!r}, _x{number}, {', '.join(others)})")
         self.line(f"_results = _body({', '.join(inputs)})")
         outputs = len(core.outputs)
         result = self.result(signature["result"], outputs)
@@ -402,6 +408,29 @@ def _view_of_numpy(x, shape, strides, offset):
     return numpy.lib.stride_tricks.as_strided(flat, shape, tuple(size * x.itemsize for size in strides))
 
 
+@disable
+def _apart(name, written, *others):
+    """Refuses to write into memory that another argument may show."""
+    low, high = _extent(written)
+    for other in others:
+        first, last = _extent(other)
+        if first < high and low < last:
+            raise GraphError(f"the graph of {name} writes into an argument, and another argument shows the same memory; it was captured "
+                             "with arrays that are apart")
+
+
+def _extent(array):
+    """(address of the first byte, one behind the last)."""
+    if hasattr(array, "data_ptr"):
+        size, start, strides = array.element_size(), array.data_ptr(), [x * array.element_size() for x in array.stride()]
+    else:
+        size, start, strides = array.itemsize, array.__array_interface__["data"][0], array.strides
+    if 0 in array.shape:
+        return start, start
+    reach = [(length - 1) * stride for length, stride in zip(array.shape, strides)]
+    return start + sum(min(x, 0) for x in reach), start + sum(max(x, 0) for x in reach) + size
+
+
 class _Missing:
     def __repr__(self):
         return "a default that was not saved"
@@ -414,7 +443,7 @@ def face(signature, core, library, body, state):
     # The body's own names: guards on one function's globals are the cheapest.
     space = {} if body is None else body.__globals__
     space.update(writer.constants)
-    space.update(_sign=math.copysign, _body=body, _state=state, GraphError=GraphError, _missing=_Missing(),
+    space.update(_apart=_apart, _sign=math.copysign, _body=body, _state=state, GraphError=GraphError, _missing=_Missing(),
                  _view=_view_of_torch if library == "torch" else _view_of_numpy)
     exec(compile(text, f"<graph of {name}>", "exec"), space)
     return space[name]

@@ -60,6 +60,22 @@ def test_sizes_that_change_and_writes(lib, tmp_path):
         np.testing.assert_array_equal(np.asarray(x), np.asarray(other))
 
 
+@both_libraries
+def test_arguments_that_share_memory_are_not_written(lib, tmp_path):
+    def f(x, y):
+        x += 1
+        return x * y
+
+    framejit.capture(f, lib.sample((3,)), lib.sample((3,))).save(tmp_path / "f.graph")
+    loaded = Graph.load(tmp_path / "f.graph")
+    memory, other = lib.sample((6,)), lib.sample((6,))
+    assert_same(loaded(memory[:3], memory[3:]), f(other[:3], other[3:]))
+    assert_same(memory, other)
+    with pytest.raises(GraphError, match="another argument shows the same memory"):
+        loaded(memory[1:4], memory[:3])
+    assert_same(memory, other)
+
+
 def test_globals_and_edits(tmp_path):
     weight = np.random.randn(3)
 
