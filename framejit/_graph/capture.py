@@ -128,7 +128,8 @@ def _name(function):
 
 
 def _refused(function):
-    return GraphError(f"the graph of {_name(function)} can't be run here: " + (_core.why_eager() or "its code is not compiled"))
+    why = _core.why_eager() or "its code is not compiled (a profiler or a debugger is on, or an operation has no program)"
+    return GraphError(f"the graph of {_name(function)} can't be run here: {why}")
 
 
 def _face(function):
