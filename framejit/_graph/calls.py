@@ -14,8 +14,8 @@ from framejit._errors import GraphError
 
 _NAMESPACES = ("torch", "torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch._C._nn", "torch._C._linalg",
                "torch._C._fft", "torch._C._special", "torch.Tensor", "numpy", "numpy.linalg", "numpy.fft", "numpy.ndarray")
-_REFUSED = re.compile(r"load|save|file|open|memmap|txt|hub|compile|eval|exec|system|types|import|set_|seed|vectorize|pyfunc|numpy$|__|apply"
-                      r"|piecewise|storage|share|pickle|register|hook|overrides|classes|get_|library|config|print|show")
+_REFUSED = re.compile(r"load|save|file|txt|regex|dump|compile|set_|seterr|setbuf|seed|pyfunc|numpy$|__|apply|piecewise|storage|share|register|hook"
+                      r"|get_|print|show|backward")
 
 
 def _space(name):
@@ -31,8 +31,19 @@ def _space(name):
     return module
 
 
-def _allowed(name, found):
-    return not name.startswith("_") and not _REFUSED.search(name) and callable(found) and not isinstance(found, type)
+def _allowed(space, name, found):
+    """Functions of arrays: NumPy's ufuncs and what its dispatch knows, torch's operators and the functions made of them, methods."""
+    if name.startswith("_") or _REFUSED.search(name) or not callable(found) or isinstance(found, type):
+        return False
+    if space in ("torch.Tensor", "numpy.ndarray"):
+        return type(found).__name__ == "method_descriptor" or getattr(found, "__module__", "") == "torch._tensor"
+    if space.startswith("numpy"):
+        return type(found).__name__ in ("ufunc", "_ArrayFunctionDispatcher", "builtin_function_or_method")
+    if space == "torch":
+        operators = dir(sys.modules["torch"]._C._VariableFunctions)
+        return name in operators or getattr(found, "__module__", "") == "torch.functional"
+    modules = ("torch.nn.functional", "torch._jit_internal")  # the second: max_pool2d and its like
+    return type(found).__name__ == "builtin_function_or_method" or getattr(found, "__module__", "") in modules
 
 
 def _names():
@@ -42,7 +53,7 @@ def _names():
         module = _space(space)
         for name in dir(module) if module is not None else ():
             found = getattr(module, name, None)
-            if _allowed(name, found):
+            if _allowed(space, name, found):
                 if id(found) not in made or (name == getattr(found, "__name__", "") and id(found) not in named):
                     made[id(found)] = f"{space}.{name}"
                 if name == getattr(found, "__name__", ""):
@@ -73,7 +84,7 @@ def function_named(name):
     found = getattr(_space(space), last, None)
     if found is None and space.startswith("torch") and "torch" not in sys.modules:
         raise GraphError(f"the graph calls `{name}`: import torch first")
-    if found is None or not _allowed(last, found):
+    if found is None or not _allowed(space, last, found):
         raise GraphError(f"`{name}` is no function of arrays that a graph can call")
     return found
 

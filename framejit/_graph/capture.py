@@ -1,7 +1,7 @@
 """`framejit.capture`: the graph of a whole function or module, and what calling that graph checks.
 
-The function is traced as `framejit.compile` traces it, inside a function of the same parameters that only framejit can run (`_face`):
-where a call would go back to CPython, which knows nothing of the graph's edits, it raises. Tracing ends with the graph, before anything is
+The function is traced as `framejit.compile` traces it, inside a function of the same parameters (`_face`). Of an edited graph, only framejit
+can run it: where a call would go back to CPython, which knows nothing of the edits, it raises. Tracing ends with the graph, before anything is
 computed. A call traces the function again and puts the graph, as it is now, in the place of what was captured: guards, views, gradients and
 in-place writes are then those of every compiled function.
 """
@@ -42,9 +42,9 @@ class Capture:
     def assumptions(self):
         return _assumptions(self.found)
 
-    def substitute(self, graph):
-        """The passes of a function whose captured graph is to be replaced by `graph`; None: to stay."""
-        return Substitution(self, graph)
+    def callable_with(self, graph):
+        """(the function to compile, its passes): its captured graph is replaced by `graph`; None: it stays."""
+        return (self.face if graph is not None else _face(self.function, False)), Substitution(self, graph)
 
     def difference(self, found):
         before, now = self.assumptions(), _assumptions(found)
@@ -66,7 +66,8 @@ class Substitution(Edit):
     def __call__(self, core, found):
         if not found["whole"]:
             return None
-        if _form(core) != self.capture.form:
+        # Constants of library calls are not in the graph: what they were taken to be is in the guards.
+        if _form(core) != self.capture.form or _values(self.capture.found) - _values(found):
             raise GraphError(self.capture.difference(found))
         if self.graph is None:
             return None
@@ -82,6 +83,10 @@ def _assumptions(found):
             shown = place and not place.startswith("<capture of")  # the line that passes arguments on is nobody's
             texts.setdefault(in_words(text) + (f"  ({place.rpartition('/')[2]})" if shown else ""), None)
     return list(texts)
+
+
+def _values(found):
+    return {text for kind, text, *_ in found["guards"] if kind == "Equals"}
 
 
 def _form(core):
@@ -132,8 +137,11 @@ def _refused(function):
     return GraphError(f"the graph of {_name(function)} can't be run here: {why}")
 
 
-def _face(function):
-    """A function with the same parameters that passes them on. Its text is made, so that parameters have their own names."""
+def _face(function, only_compiled=True):
+    """A function with the same parameters that passes them on. Its text is made, so that parameters have their own names.
+
+    only_compiled: it raises where CPython runs it. The graph of it is the same without.
+    """
     parameters, arguments, space = [], [], {"captured": function, "is_compiling": is_compiling, "refused": _refused}
     star = False
     listed = list(_signature(function).parameters.values())
@@ -165,8 +173,8 @@ def _face(function):
     name = _name(function)
     if name in space or name in {parameter.name for parameter in listed}:
         name += "_"
-    text = (f"def {name}({', '.join(parameters)}):\n    if not is_compiling():\n        raise refused(captured)\n"
-            f"    return captured({', '.join(arguments)})\n")
+    refusal = "    if not is_compiling():\n        raise refused(captured)\n" if only_compiled else ""
+    text = f"def {name}({', '.join(parameters)}):\n{refusal}    return captured({', '.join(arguments)})\n"
     exec(compile(text, f"<capture of {name}>", "exec"), space)
     return space[name]
 

@@ -8,7 +8,6 @@ file is run when it is read, and no more memory is taken than the file has bytes
 import io
 import json
 import os
-import re
 import tempfile
 import zipfile
 
@@ -17,6 +16,9 @@ from framejit._errors import GraphError
 from framejit._graph import signature as signatures
 from framejit._graph.calls import is_text, parsed
 from framejit._graph.core import from_core
+from framejit._graph.dtypes import graph_name
+from framejit._graph.library import stopped, write_stops
+from framejit._graph.nodes import ArrayType
 
 FORMAT = 1
 _NAMES = ["graph.txt", "graph.json", "arrays.safetensors"]
@@ -39,7 +41,11 @@ def save(graph, path):
     for node in graph.find(op="extern_call"):
         if not is_text(node.attrs["callee"]):
             raise GraphError(f"{graph._title()} can't be saved: {node} calls `{node.attrs['callee']}` on objects that have no text")
-    text = _with_stops(graph, core.text)
+    text = core.text
+    if stopped(graph):
+        written = graph.copy()
+        write_stops(written, stopped(written))
+        text = str(written)
     library, signature, state = graph._library(), None, {}
     if graph._capture is not None:
         signature, state = signatures.of(graph._capture, [node.name for node in graph.inputs]), signatures.state_of(graph._capture)
@@ -66,36 +72,6 @@ def save(graph, path):
         for name, content in zip(_NAMES, contents):
             archive.writestr(zipfile.ZipInfo(name), content)
     _write(os.fspath(path), data.getbuffer())
-
-
-def _with_stops(graph, text):
-    """The text, in which values without a derivative (of `detach`, `no_grad`) that results are made of are calls of `torch.detach`."""
-    stops = [x.result for x in graph._composites if not x.operands and x.is_whole()]
-    if graph._library() != "torch" or not stops:
-        return text
-    needed, waiting = set(), list(graph.outputs)
-    while waiting:
-        node = waiting.pop()
-        if node not in needed:
-            needed.add(node)
-            waiting.extend(node.operands)
-    handle = len(graph.find(op="extern_call"))
-    for node in stops:
-        if node in needed and node.op not in ("extern_call", "result"):
-            name, strides = re.escape(node.name), f"[[{', '.join(map(str, _row_major(node.shape)))}]]"
-            call = (f'{{callee = "torch.detach(x0)", handle = {handle}, operand_strides = {strides}, result_strides = {strides}}} : '
-                    f"{node.type}")
-            text = re.sub(rf"^  %{name}(?= +=)(.*)$", rf"  %{name}.kept\1\n  %{name} = extern_call %{name}.kept {call}", text, flags=re.M)
-            handle += 1
-    return text
-
-
-def _row_major(shape):
-    strides, size = [], "1"
-    for length in reversed(shape):
-        strides.append(_core.normal_size(size))
-        size = f"({size})*({length})"
-    return strides[::-1]
 
 
 def _plain(array, library):
@@ -243,12 +219,7 @@ def _state(damaged, library, entries, arrays, graph):
 
 
 def graph_type(array):
-    from framejit._graph.nodes import ArrayType
-
-    name = str(array.dtype).rpartition(".")[2]
-    short = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
-    digits = name.lstrip("abcdefghijklmnopqrstuvwxyz")
-    return ArrayType("bool" if name.startswith("bool") else short.get(name[:len(name) - len(digits)], "?") + digits, tuple(array.shape))
+    return ArrayType(graph_name(array.dtype), tuple(array.shape))
 
 
 def _laid_out(array, layout, library, gradient):

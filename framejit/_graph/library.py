@@ -5,13 +5,39 @@ takes the place of the operations that it is made of here, as an `extern_call` w
 text (operators, indexing, a call with an argument that is no array and no constant) stays as operations.
 """
 from framejit._graph.calls import text_of
-from framejit._graph.nodes import ArrayType, Node
+from framejit._graph.nodes import Node
+
+
+def write_stops(graph, stops):
+    """Puts a call of `torch.detach` behind each of these values, which have no derivative (`detach`, `no_grad`): text says it no other way."""
+    for node in stops:
+        if node.graph is not graph or "detach" in node._attrs.get("callee", ""):
+            continue
+        call = Node(graph, "extern_call", (node,),
+                    {"callee": "torch.detach(x0)", "handle": -1, "operand_strides": [None], "result_strides": [None]}, node._type,
+                    (node.file, node.line, node.module))
+        _replace(graph, node, call, all_but=call)
+        graph._link(call, graph._place(None, node))
+    graph._touch()
+
+
+def stopped(graph):
+    """The values without a derivative that the graph's results are made of. None of NumPy has a derivative."""
+    stops = {x.result for x in graph._composites if not x.operands and x.is_whole()} if graph._library() == "torch" else set()
+    needed, waiting = set(), list(graph._outputs) if stops else []
+    while waiting:
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            waiting.extend(node._operands)
+    return [node for node in graph._all() if node in stops and node in needed]
 
 
 def collapse(graph, noted):
     """Puts the calls into the graph, in the place of their operations. noted: `found["calls"]`."""
     values = {node._number: node for node in graph._all() if node._number is not None}
-    inside = []  # calls that other calls have made
+    stops = stopped(graph)
+    inside = []  # what other calls have made
     done = 0  # of the values that calls have made: a call inside of another one that is in the graph is not
     for function, positional, keywords, structure, written, operands, results, first, last, location in sorted(
             noted, key=lambda call: (call[7], -call[8])):
@@ -39,6 +65,7 @@ def collapse(graph, noted):
         for node, by, number in zip(found, made, results):
             _replace(graph, node, by)
             values[number] = by
+            stops = [by if x is node else x for x in stops]
         for node in found:  # the call itself, which had no operations
             if node._op == "result":
                 node.erase()
@@ -46,6 +73,7 @@ def collapse(graph, noted):
             if node._op == "extern_call" and not node._users:
                 node.erase()
         inside += (values[x] for x in range(first, last) if x in values and values[x] not in made and values[x]._op == "extern_call")
+    write_stops(graph, stops)
     graph._composites = []
     graph._core = None
     graph._touch()
@@ -62,10 +90,11 @@ def _first(graph, nodes):
     return next(node for node in graph if node in wanted)
 
 
-def _replace(graph, node, by):
+def _replace(graph, node, by, all_but=None):
     for user in list(node._users):
-        user._operands = tuple(by if x is node else x for x in user._operands)
-        by._users[user] = None
-    node._users.clear()
+        if user is not all_but:
+            user._operands = tuple(by if x is node else x for x in user._operands)
+            by._users[user] = None
+            del node._users[user]
     graph._outputs = [by if x is node else x for x in graph._outputs]
     graph._writes = {i: by if x is node else x for i, x in graph._writes.items()}

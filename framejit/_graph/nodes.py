@@ -355,6 +355,8 @@ class Graph:
             self._own(operand)
         if graph._writes:
             raise GraphError(f"{graph._title()} writes into its inputs: it can't be a part of another graph")
+        if any(not composite.operands for composite in graph._composites):
+            raise GraphError(f"{graph._title()} stops gradients (detach, no_grad), which would flow through a copy of it")
         if len(operands) != len(graph._inputs):
             raise GraphError(f"{graph._title()} has {len(graph._inputs)} inputs, not {len(operands)}")
         for own, operand in zip(graph._inputs, operands):

@@ -1,14 +1,13 @@
 """Functions put into graphs, and computations found in them: both are captured for the types that values have."""
+import contextlib
 import inspect
 import re
 import sys
 
 from framejit import _core
 from framejit._errors import Error, GraphError
+from framejit._graph.dtypes import library_name
 from framejit._graph.nodes import ArrayType, Graph
-
-_NUMPY = {"bool": "bool", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "i8": "int8", "i16": "int16", "i32": "int32",
-          "i64": "int64", "f16": "float16", "f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}
 
 
 def _example(graph, type, library):
@@ -17,13 +16,20 @@ def _example(graph, type, library):
     shape = [size if isinstance(size, int) else max(2, int(eval(size, {"__builtins__": {}}, seen))) for size in type.shape]
     if library == "torch":
         torch = sys.modules["torch"]
-        name = "bfloat16" if type.dtype == "bf16" else _NUMPY[type.dtype]
-        return torch.empty(shape, dtype=getattr(torch, name))
+        made = torch.empty(shape, dtype=getattr(torch, library_name(type.dtype)))
+        # Where gradients may flow, what stops them is part of the graph.
+        return made.requires_grad_() if _is_derived(graph) and (made.is_floating_point() or made.is_complex()) else made
     import numpy
 
     if type.dtype == "bf16":
         raise GraphError("NumPy has no bf16: import torch, and give functions of torch")
-    return numpy.empty(shape, _NUMPY[type.dtype])
+    return numpy.empty(shape, library_name(type.dtype))
+
+
+def _is_derived(graph):
+    """Whether a gradient may be asked of the graph: not of one captured for tensors that require none."""
+    captured = graph._capture
+    return captured is None or any(kind == "Array" and "requires_grad" in text for kind, text, *_ in captured.found["guards"])
 
 
 def captured_for(graph, function, operands):
@@ -43,13 +49,18 @@ def _captured(graph, function, types):
         space = {"function": function}
         exec(f"def part({', '.join(names)}): return function({', '.join(names)})", space)
         try:
-            part = capture(space["part"], *examples, dynamic_shapes=parameters or None)
+            with _gradients(library):
+                part = capture(space["part"], *examples, dynamic_shapes=parameters or None)
         except (Error, TypeError, AttributeError) as error:
             failures.append(error)
             continue
         return _with_sizes_of(graph, part, types, names)
     name = getattr(function, "__name__", function)
     raise GraphError(f"{name} can't be captured for {', '.join(map(str, types))}: {failures[0]}") from failures[0]
+
+
+def _gradients(library):
+    return sys.modules["torch"].enable_grad() if library == "torch" else contextlib.nullcontext()
 
 
 def _libraries(graph, function):
@@ -65,6 +76,8 @@ def _libraries(graph, function):
 
 def _with_sizes_of(graph, part, types, names):
     """The part with its inputs in the order of the parameters, and its symbols written as sizes of `graph`."""
+    if any(not composite.operands for composite in part._composites):
+        raise GraphError(f"{part.name} stops gradients (detach, no_grad), which would flow through a copy of it")
     by_name = {node.name: node for node in part._inputs}
     sizes = {}
     made = Graph(part.name)
@@ -117,10 +130,6 @@ def _uses(part, symbols):
     return any(name in str(node._type) + str(dict(node._attrs)) for node in part._all() for name in symbols)
 
 
-def _without_shapes(node):
-    return {key: value for key, value in node._attrs.items() if key not in ("shape", "sizes", "dims", "value", "to")}
-
-
 def _matched(pattern, root, exact):
     """The values that stand for the pattern's inputs, if `root` is computed as its result is. exact: with all attributes and types."""
     found = {}
@@ -135,7 +144,7 @@ def _matched(pattern, root, exact):
             return True
         if expected._op != node._op or len(expected._operands) != len(node._operands):
             return False
-        if exact and (expected._type != node._type or dict(expected._attrs) != dict(node._attrs)):
+        if exact and (expected._type != node._type or repr(expected._attrs) != repr(node._attrs)):
             return False
         found[expected] = node
         return all(match(a, b) for a, b in zip(expected._operands, node._operands))

@@ -8,8 +8,8 @@ def compiled(graph, backend=None, options=None, library=None):
     options = {"strict": True, **(options or {})}
     if graph._capture is not None:
         captured = graph._capture
-        hook = captured.substitute(None if graph._version == captured.version else graph.copy())
-        return compile_with_passes(captured.face, hook, backend=backend, **{"fullgraph": True, "dynamic": captured.dynamic, **options})
+        face, edit = captured.callable_with(None if graph._version == captured.version else graph.copy())
+        return compile_with_passes(face, edit, backend=backend, **{"fullgraph": True, "dynamic": captured.dynamic, **options})
     from framejit._support import graph_code
 
     core, saved = graph._as_core(), graph._saved

@@ -14,10 +14,8 @@ import weakref
 import numpy
 
 from framejit._graph import calls
+from framejit._graph.dtypes import library_name
 
-_NUMPY_NAMES = {"bool": "bool", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "i8": "int8", "i16": "int16",
-                "i32": "int32", "i64": "int64", "f16": "float16", "f32": "float32", "f64": "float64", "c64": "complex64",
-                "c128": "complex128"}
 _BYTES = {"bool": 1, "f16": 2, "bf16": 2}
 
 
@@ -162,7 +160,7 @@ class _Named:
         self.library = library
 
     def named(self, dtype):
-        return f"{self.library}.{'bfloat16' if dtype == 'bf16' else _NUMPY_NAMES[dtype]}"
+        return f"{self.library}.{library_name(dtype)}"
 
 
 class Statement(_Named):
@@ -260,7 +258,7 @@ def _typed(*pair):
 def _extreme(name):
     """The graph's maximum and minimum give the first of two equal operands; NumPy's give either, by dtype and machine."""
     def by_numpy(step, a, b):
-        function, kind = getattr(numpy, name), getattr(numpy, _NUMPY_NAMES[step.type].replace("bool", "bool_"))
+        function, kind = getattr(numpy, name), getattr(numpy, library_name(step.type).replace("bool", "bool_"))
         takes_second = step.type[0] == "f" and numpy.signbit(function(kind(0), kind(-0.0))) != numpy.signbit(kind(0))
         return f"numpy.{name}({b}, {a})" if takes_second else f"numpy.{name}({a}, {b})"
 

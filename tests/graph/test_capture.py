@@ -152,10 +152,28 @@ def test_a_method_and_a_callable_object():
     np.testing.assert_array_equal(graph(x), affine(x))
 
 
-def test_under_disable_it_still_runs_compiled():
+def test_where_nothing_is_compiled_the_function_runs_and_its_edits_do_not():
     graph = framejit.capture(lambda x: x * 2, np.ones(3))
+    np.testing.assert_array_equal(framejit.disable(graph.compile())(np.ones(3)), np.full(3, 2.0))
+    graph.find(op="mul")[0].op = "add"
     with pytest.raises(framejit.GraphError, match="can't be run here"):
         framejit.disable(graph.compile())(np.ones(3))
+
+
+def test_conditions_numpy_reports():
+    graph = framejit.capture(lambda x: 1 / x + 1, np.ones(3))
+    with pytest.warns(RuntimeWarning, match="divide by zero"):
+        np.testing.assert_array_equal(graph(np.zeros(3)), np.full(3, np.inf))
+    with np.errstate(divide="ignore"):
+        ignoring = framejit.capture(lambda x: 1 / x + 1, np.ones(3))
+        np.testing.assert_array_equal(ignoring(np.zeros(3)), np.full(3, np.inf))
+
+
+def test_constants_of_library_calls_are_checked():
+    graph = framejit.capture(lambda x, q: np.percentile(x, q) * 2, np.random.randn(5), 50)
+    assert graph(np.arange(5.0), 50) == 4
+    with pytest.raises(framejit.GraphError, match="it assumes q == 50"):
+        graph(np.arange(5.0), 25)
 
 
 @needs_torch

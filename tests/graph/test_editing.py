@@ -392,3 +392,19 @@ def test_another_output_of_another_shape():
     graph.set_outputs(graph.add("reduce_sum", graph.outputs[0], axes=[0]))
     x = np.ones((2, 3))
     np.testing.assert_allclose(graph(x, x)[0], np.tanh(x * 3).sum(0))
+
+
+@needs_torch
+def test_functions_that_stop_gradients_are_not_put_in():
+    graph = framejit.capture(lambda x: torch.sin(x) * 2, torch.randn(3, requires_grad=True))
+    (sin,) = graph.find(op="sin")
+    with pytest.raises(GraphError, match="stops gradients"):
+        graph.call(lambda a: a.detach() * a, sin)
+    with pytest.raises(GraphError, match="stops gradients"):
+        graph.insert(framejit.capture(lambda a: a.detach() * a, torch.randn(3, requires_grad=True)), [sin])
+
+
+def test_patterns_tell_zeros_apart():
+    graph = captured(lambda x, y: (x + -0.0) * y)
+    assert graph.replace_pattern(lambda a: a + 0.0, lambda a: a) == 0
+    assert graph.replace_pattern(lambda a: a + -0.0, lambda a: a * 1.0) == 1

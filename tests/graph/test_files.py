@@ -286,7 +286,9 @@ def test_parts_that_are_damaged(name, change, text, tmp_path):
     "torch.load(x0)", "os.system('true')", "numpy.load('f')", "numpy.fromfile('f')", "numpy.linalg.solve(x0, __import__('os'))",
     "numpy.linalg.solve(x0, [y for y in x0])", "numpy.linalg.solve(x0, x1.real)", "numpy.linalg.solve", "numpy.linalg.solve(*x0)", "(",
     "numpy.linalg.solve(x0, lambda: 1)", "numpy.testing.run(x0)", "numpy.savetxt('f', x0)", "x0(x1)", "numpy.linalg.solve(x0, b'1')",
-    "numpy.core.os.system('true')", "[numpy.linalg.solve(x0, x1)]", "a = numpy.linalg.solve(x0, x1)", "numpy.memmap('f')"])
+    "numpy.core.os.system('true')", "[numpy.linalg.solve(x0, x1)]", "a = numpy.linalg.solve(x0, x1)", "numpy.memmap('f')", "numpy.fromregex('f', 'x', x0)",
+    "numpy.test()", "numpy.seterr(divide='raise')", "numpy.ndarray.dump(x0, 'f')", "torch.use_deterministic_algorithms(True)",
+    "torch.from_file('f')"])
 def test_calls_that_are_no_function_of_arrays(callee, tmp_path):
     a, b = np.random.randn(3, 3), np.random.randn(3, 2)
     framejit.capture(lambda a, b: np.linalg.solve(a, b), a, b).save(tmp_path / "f.graph")

@@ -118,3 +118,18 @@ def test_a_function_of_the_library_that_calls_others_is_one_call():
     names = [re.sub(r".*torch\.([\w.]*)\(.*", r"\1", text) for text in callees(graph)]
     assert names.count("nn.functional.multi_head_attention_forward") == 1 and "nn.functional.scaled_dot_product_attention" not in names
     torch.testing.assert_close(graph(x), layer(x))
+
+
+@needs_torch
+def test_what_has_no_derivative_has_none_here():
+    def f(x, w):
+        with torch.no_grad():
+            s = torch.relu(x * w)
+        return torch.sin(x) * s * w.detach()
+
+    x, w = torch.randn(6, requires_grad=True), torch.randn(6, requires_grad=True)
+    graph = framejit.capture(f, x, w, level="library")
+    expected = torch.autograd.grad(f(x, w).sum(), (x, w), allow_unused=True)
+    found = torch.autograd.grad(graph(x, w).sum(), (x, w), allow_unused=True)
+    assert expected[1] is None and found[1] is None
+    torch.testing.assert_close(found[0], expected[0])
