@@ -129,8 +129,10 @@ def to_core(graph):
         try:
             operands = [numbers[x] for x in node._operands] if node._op != "result" else []
             if node._op == "extern_call":
-                results = sorted(calls.get(node, ()), key=lambda x: x._attrs["index"]) if isinstance(node._type, tuple) and not isinstance(node._type, ArrayType) else [node]
-                known = [x._number for x in results] if start is not None and all(x._number is not None for x in results) else None
+                several = not isinstance(node._type, ArrayType)
+                results = sorted(calls.get(node, ()), key=lambda x: x._attrs["index"]) if several else [node]
+                numbered = start is not None and all(x._number is not None for x in results)
+                known = [x._number for x in results] if numbered else None
                 made = builder.call(operands, dict(node._attrs), [tuple(x._type) for x in results], location, known, node._spare)
                 numbers.update(zip(results, made))
             elif node._op != "result":
