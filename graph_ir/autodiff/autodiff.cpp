@@ -310,9 +310,31 @@ Graph part_of_graph(const Graph& from, std::span<const ValueId> inputs, std::spa
     return std::any_of(node.results.begin(), node.results.end(),
                        [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); });
   };
-  for (std::size_t i = from.nodes.size(); i-- > 0;)
-    if (wanted(from.nodes[i]))
-      for (ValueId operand : from.nodes[i].operands) live[operand.index] = true;
+  std::vector<bool> from_inputs(from.value_count(), false);
+  const auto all = [](const std::vector<bool>& known, const std::vector<ValueId>& values) {
+    return std::all_of(values.begin(), values.end(), [&](ValueId value) { return known[value.index]; });
+  };
+  for (ValueId value : inputs) from_inputs[value.index] = true;
+  for (const Node& node : from.nodes)
+    if (all(from_inputs, node.operands))
+      for (ValueId result : node.results) from_inputs[result.index] = true;
+  // What the derivative of a node in it reads, which may be made after it.
+  for (bool more = true; more;) {
+    for (std::size_t i = from.nodes.size(); i-- > 0;)
+      if (wanted(from.nodes[i]))
+        for (ValueId operand : from.nodes[i].operands) live[operand.index] = true;
+    more = false;
+    for (const Composite& composite : from.composites) {
+      if (!live[composite.result.index] || mapped[composite.result.index].valid() || !all(from_inputs, composite.kept) ||
+          !all(from_inputs, composite.operands))
+        continue;
+      for (const auto* values : {&composite.operands, &composite.kept})
+        for (ValueId value : *values) {
+          more = more || !live[value.index];
+          live[value.index] = true;
+        }
+    }
+  }
   for (const Node& node : from.nodes) {
     if (!wanted(node)) continue;
     for (ValueId operand : node.operands)

@@ -139,6 +139,10 @@ std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>
       seen[node.operands[0].index] = true;
   }
   for (ValueId value : fixed) held[value.index] = true;
+  // The nodes that make such a result are not how it is derived: made again, it would be another value.
+  std::vector<bool> once(count, false);
+  for (const Composite& composite : graph.composites)
+    if (composite.rule == CompositeRule::Pullback) once[composite.result.index] = true;
 
   const int source = int(2 * count), sink = source + 1;
   Network network(sink + 1);
@@ -152,7 +156,7 @@ std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>
     network.edge(int(2 * i), int(2 * i + 1), cost);
     if (read[i]) network.edge(int(2 * i + 1), sink, kNever);
     const Node* node = definition[i];
-    if (node != nullptr && is_repeatable(*node) && !there) {
+    if (node != nullptr && is_repeatable(*node) && !there && !once[i]) {
       for (ValueId operand : node->operands) network.edge(int(2 * operand.index + 1), int(2 * i), kNever);
     } else {
       network.edge(source, int(2 * i), kNever);

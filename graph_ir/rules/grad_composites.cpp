@@ -96,14 +96,21 @@ void Extern(Derivation& d) {
   }
 }
 
-/// Kept: what the pullback reads beside the cotangent, which is its first input. It has an output for each operand.
+/// Kept: what the pullback reads beside the cotangent, which is its first input. It has an output for each operand, or
+/// gradients: the operands' places among its outputs, -1 where none arrives.
 void Pullback(Derivation& d) {
   std::vector<ValueId> inputs{d.cotangent};
   inputs.insert(inputs.end(), d.kept.begin(), d.kept.end());
   const std::vector<ValueId> found = add_graph(d.graph, *d.pullback, inputs);
-  for (std::size_t i = 0; i < d.operands.size(); ++i)
-    if (d.wanted[i]) d.give(i, found[i]);
+  const Integers* places = d.attrs.find("gradients") ? &d.attrs.get<Integers>("gradients") : nullptr;
+  for (std::size_t i = 0; i < d.operands.size(); ++i) {
+    const std::int64_t place = places ? (*places)[i] : std::int64_t(i);
+    if (d.wanted[i] && place >= 0) d.give(i, found[std::size_t(place)]);
+  }
 }
+
+/// What a derivative gives that has none itself.
+void Once(Derivation& d) { throw NoDerivative(d.op, "what can be derived only once (once_differentiable)", d.location()); }
 
 /// The cotangent, and where `below` a part of it or 0. To torch it depends on what `below` compares, by a derivative
 /// that is 0: a second derivative reaches that.

@@ -21,6 +21,7 @@
 #include "segment/autograd/extern_derivative.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/frontends/numpy/numpy.h"
+#include "tracer/gradients/given_derivative.h"
 #include "tracer/interpreter/trace_run.h"
 #include "tracer/state/gradient_ledger.h"
 #include "tracer/state/graph_inputs.h"
@@ -387,6 +388,9 @@ V transform(TraceRun& t, const std::string& marker, const std::vector<V>& argume
   if (marker == "kept") return kept(t, arguments.at(0));
   if (marker == "traced") return traced(t, arguments.at(0));
   if (marker == "examples") return examples(t, arguments.at(0), arguments.at(1));
+  if (marker == "derived_by")
+    return derived_by(t, arguments.at(0), arguments.at(1), arguments.at(2), arguments.at(3), arguments.at(4),
+                      arguments.at(5));
   if (marker == "left") return left(t, arguments.at(0));
   if (marker == "together") return t.list(together(t, arguments.at(0), arguments.at(1), arguments.at(2)));
   return nullptr;

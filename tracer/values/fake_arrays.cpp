@@ -303,6 +303,8 @@ ValueId array_contents(TraceRun& t, const ArrayValue& array) {
   if (t.modes->now.records() && array.stops_gradient && !array.detached && array.library == Library::Torch)
     throw CannotRebuildValue{array.refused_since,
                              "a view made where nothing is recorded, of a tensor that requires a gradient"};
+  if (storage.derived_at && *storage.derived_at != storage.version)
+    break_graph(BreakReason::Gradient, "a write into what a function with a derivative in Python returned as it was");
   if (!t.transforms->batches.empty()) check_example(t, storage.contents);
   if (storage.inference && !t.modes->now.inference && t.modes->inference_read_at < 0)
     t.modes->inference_read_at = t.step;

@@ -1,0 +1,125 @@
+"""Functions of torch whose derivative Python code gives, as they are traced: torch.autograd.Function."""
+import torch
+from torch.autograd.function import BackwardCFunction, Function, FunctionCtx, _SingleLevelFunction, once_differentiable
+
+import framejit
+
+_ONCE = once_differentiable(lambda ctx: None).__code__
+
+
+def derived_by(results, values, inputs, prepare, back, once):
+    """The results, whose derivative back(cotangents) gives, a gradient or None for each input: tracer/gradients/given_derivative.cpp."""
+    raise AssertionError("derived_by is traced")
+
+
+derived_by.__framejit_marker__ = "derived_by"
+
+
+class Context(FunctionCtx):
+    """What forward and backward are given while they are traced."""
+
+    to_save = ()
+    dirty_tensors = ()
+    non_differentiable = ()
+    saved_for_forward = ()
+    materialize_grads = True
+
+    @property
+    def saved_tensors(self):
+        return self.to_save
+
+    def __getattr__(self, name):
+        if hasattr(BackwardCFunction, name):
+            framejit.graph_break()
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+
+def _is_among(item, items):
+    return any(item is other for other in items)
+
+
+def _replaced(value, old, new):
+    for before, after in zip(old, new):
+        if value is before:
+            return after
+    return value
+
+
+def _with_defaults(function, args):
+    """All arguments: where setup_context is given, so are those that are left out."""
+    missing = function.__code__.co_argcount - len(args)
+    return args if missing <= 0 else (*args, *function.__defaults__[-missing:])
+
+
+def apply(kind, *args, **kwargs):
+    """torch.autograd.Function.apply."""
+    ctx = Context()
+    own_setup = kind.setup_context is not _SingleLevelFunction.setup_context
+    if kwargs or getattr(kind, "boxed_grads_call", False):
+        framejit.graph_break()
+    if own_setup:
+        args = _with_defaults(kind.forward, args)
+    needs = tuple([isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args])
+    ctx.needs_input_grad = needs
+    with torch.no_grad():
+        if own_setup:
+            found = kind.forward(*args)
+            kind.setup_context(ctx, args, found)
+        else:
+            found = kind.forward(ctx, *args)
+        results = found if isinstance(found, tuple) else (found,)
+        if ctx.dirty_tensors or not all([saved is None or isinstance(saved, torch.Tensor) for saved in ctx.to_save]):
+            framejit.graph_break()
+        results = tuple([result.view_as(result) if isinstance(result, torch.Tensor) and _is_among(result, args) else result for result in results])
+    if torch.is_grad_enabled() and any(needs):
+        results = _derived(kind, ctx, args, needs, results)
+    return results if isinstance(found, tuple) else results[0]
+
+
+def _derived(kind, ctx, args, needs, results):
+    if kind.backward is not Function.backward and kind.vjp is not Function.vjp:
+        framejit.graph_break()
+    rule = kind.vjp if kind.vjp is not Function.vjp else kind.backward
+    once = rule.__code__ is _ONCE
+    if once:
+        rule = rule.__wrapped__
+    places = [i for i, result in enumerate(results) if isinstance(result, torch.Tensor) and
+              (result.is_floating_point() or result.is_complex()) and not _is_among(result, ctx.non_differentiable)]
+    if not places:
+        return results
+    old = [results[i] for i in places]
+    if len(places) > 1 and (not ctx.materialize_grads or any([_is_among(old[i], old[:i]) for i in range(len(old))])):
+        framejit.graph_break()
+    with torch.no_grad():
+        values = [result.clone() for result in old]
+
+    def prepare(new):
+        for name, value in list(vars(ctx).items()):
+            if isinstance(value, torch.Tensor):
+                setattr(ctx, name, _replaced(value, old, new))
+        ctx.to_save = tuple([_replaced(saved, old, new) for saved in ctx.to_save])
+
+    def back(cotangents):
+        given, rest = [], iter(cotangents)
+        for i, result in enumerate(results):
+            if i in places:
+                given.append(next(rest))
+            else:
+                given.append(torch.zeros_like(result) if ctx.materialize_grads and isinstance(result, torch.Tensor) else None)
+        if once:
+            with torch.no_grad():
+                gradients = rule(ctx, *given)
+        else:
+            gradients = rule(ctx, *given)
+        gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+        if len(gradients) < len(args) or not all([gradient is None for gradient in gradients[len(args):]]):
+            framejit.graph_break()
+        return [gradient for gradient, needed in zip(gradients, needs) if needed]
+
+    new = derived_by(old, values, [arg for arg, needed in zip(args, needs) if needed], prepare, back, once)
+    return tuple([new[places.index(i)] if i in places else result for i, result in enumerate(results)])
+
+
+def traced_instead():
+    """{a function of torch: the code that is traced in its place}"""
+    return {Function.apply.__func__: apply}

@@ -1,0 +1,173 @@
+// The derivative is traced where the results are made, since what it reads is known there. All it may do is compute:
+// what it would decide by its cotangents, write or draw, it would do for cotangents that are not there yet.
+#include "tracer/gradients/given_derivative.h"
+
+#include <algorithm>
+#include <set>
+
+#include "graph_ir/ops.h"
+#include "runtime/base/error.h"
+#include "tracer/frontends/builders.h"
+#include "tracer/interpreter/trace_run.h"
+#include "tracer/state/gradient_ledger.h"
+#include "tracer/state/modes.h"
+#include "tracer/state/transform_ledger.h"
+#include "tracer/values/fake_arrays.h"
+
+namespace fj {
+namespace {
+
+[[noreturn]] void no_rule(const std::string& why) { break_graph(BreakReason::Gradient, "a derivative in Python " + why); }
+
+/// Several results as one value: a derivative need not be linear, so it is given their cotangents together.
+struct Packed {
+  Packed(TraceRun& t, const std::vector<Array>& arrays) : t_(t) {
+    for (const Array& array : arrays) types_.push_back(t.graph().type(t.read(*array)));
+    if (std::any_of(types_.begin(), types_.end(), [&](const Type& type) { return type.dtype != types_[0].dtype; }))
+      no_rule("of results of several dtypes");
+    std::vector<ValueId> parts;
+    for (std::size_t i = 0; i < arrays.size(); ++i)
+      parts.push_back(types_.size() == 1 ? t.read(*arrays[i])
+                                         : reshape(t, t.read(*arrays[i]), {product(types_[i].shape)}));
+    value = same_again(t, parts.size() == 1 ? parts[0] : concatenate(t, parts, 0));
+  }
+  /// The parts of a value of this type.
+  std::vector<ValueId> taken_apart(ValueId whole) const {
+    if (types_.size() == 1) return {whole};
+    std::vector<ValueId> parts;
+    SymDim start = 0;
+    for (const Type& type : types_) {
+      const SymDim count = product(type.shape);
+      parts.push_back(reshape(t_, slice(t_, whole, 0, start, count), type.shape));
+      start = start + count;
+    }
+    return parts;
+  }
+  ValueId value;
+
+ private:
+  TraceRun& t_;
+  std::vector<Type> types_;
+};
+
+/// Refuses what a trace of the derivative has done besides computing.
+void check_computes_only(TraceRun& t, std::size_t nodes_before) {
+  for (std::size_t i = nodes_before; i < t.graph().nodes.size(); ++i) {
+    const Node& node = t.graph().nodes[i];
+    if (node.op == Op::nonzero) no_rule("that has arrays whose size depends on data");
+    if (node.op != Op::extern_call) continue;
+    const ExternCall& call = (*t.externs)[node.attrs.get<std::int64_t>("handle")];
+    if (call.random || call.once || !call.mutated.empty()) no_rule("that calls `" + call.name + "`");
+    t.graph().spare_calls.insert(node.results[0]);
+  }
+}
+
+/// The values from before that nodes since, their derivatives or the outputs read.
+std::vector<ValueId> read_from_before(const Graph& graph, std::size_t nodes_before, std::span<const ValueId> outputs,
+                                      ValueId but) {
+  std::set<ValueId> made, read;
+  for (std::size_t i = nodes_before; i < graph.nodes.size(); ++i) {
+    read.insert(graph.nodes[i].operands.begin(), graph.nodes[i].operands.end());
+    made.insert(graph.nodes[i].results.begin(), graph.nodes[i].results.end());
+  }
+  for (const Composite& composite : graph.composites) {
+    if (!made.contains(composite.result)) continue;
+    read.insert(composite.operands.begin(), composite.operands.end());
+    read.insert(composite.kept.begin(), composite.kept.end());
+  }
+  read.insert(outputs.begin(), outputs.end());
+  made.insert(but);
+  std::vector<ValueId> found;
+  std::set_difference(read.begin(), read.end(), made.begin(), made.end(), std::back_inserter(found));
+  return found;
+}
+
+std::vector<Array> arrays_of(TraceRun& t, const V& values) {
+  std::vector<Array> arrays;
+  for (const V& value : static_cast<Tracer&>(t).sequence_items(values)) arrays.push_back(array_of(value));
+  return arrays;
+}
+
+/// The result as an array that has this derivative.
+V with_contents(TraceRun& t, const Array& result, const std::vector<Array>& inputs, ValueId value) {
+  FakeStorage& storage = *result->storage;
+  const bool shown = std::any_of(inputs.begin(), inputs.end(),
+                                 [&](const Array& input) { return input && input->storage == result->storage; });
+  if (!shown && storage.input_array) no_rule("of a result that others have");
+  if (!shown && (result->is_view || !result->view.empty()))
+    return t.new_array(result->library, value, result->strides);
+  t.gradients->in_memory.insert(value);
+  if (!shown) {
+    storage.contents = value;
+    result->contents_version = -1;
+    result->stops_gradient = false;
+    return result;
+  }
+  // A view of an argument, with the argument's contents and a derivative of its own.
+  const Array view = view_alias(t, result);
+  view->stops_gradient = false;
+  view->refused_since = -1;
+  view->contents = value;
+  view->contents_version = *(storage.derived_at = storage.version);
+  t.transforms->only_here.emplace(view, "a view whose derivative Python code gives");
+  return view;
+}
+
+}  // namespace
+
+V derived_by(TraceRun& t, const V& results, const V& values, const V& inputs, const V& prepare, const V& back,
+             const V& once) {
+  Tracer& tracer = t;
+  if (t.transforms->depth > 0) break_graph(BreakReason::OneExample, "a derivative in Python is that of all examples");
+  const std::vector<Array> arrays = arrays_of(t, inputs), shown = arrays_of(t, results);
+  std::vector<ValueId> wanted;
+  for (const Array& array : arrays) wanted.push_back(t.read(*array));
+  const Packed packed(t, arrays_of(t, values));
+  Graph& graph = t.graph();
+  const std::size_t place = graph.composites.size();
+  graph.composites.push_back({CompositeRule::Pullback, wanted, packed.value, {}, {}, nullptr});
+
+  std::vector<V> answers;
+  const std::vector<ValueId> parts = packed.taken_apart(packed.value);
+  for (std::size_t i = 0; i < parts.size(); ++i) answers.push_back(with_contents(t, shown[i], arrays, parts[i]));
+
+  t.call(prepare, {t.tuple(answers)}, {});
+  const Tracer::Mark before = t.mark();
+  const std::size_t followed = t.transforms->followed.size();
+  // Any value of that type, but no constant: code would be decided by that.
+  const ValueId cotangent = same_again(t, packed.value);
+  const std::size_t nodes = graph.nodes.size();
+  std::vector<V> cotangents;
+  for (ValueId part : packed.taken_apart(cotangent)) cotangents.push_back(t.new_array(Library::Torch, part));
+  const std::vector<V> found = tracer.sequence_items(t.call(back, {t.tuple(std::move(cotangents))}, {}));
+  if (t.written_since(before)) no_rule("that writes into what was there before");
+  if (t.transforms->followed.size() != followed) no_rule("that branches on data");
+  FJ_CHECK(found.size() == arrays.size(), "a gradient for each input");
+  std::vector<ValueId> gradients;
+  std::vector<std::int64_t> places;  // of each input's gradient among those, or -1: there is none
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    const Array gradient = array_of(found[i]);
+    if (!gradient && !t.is_none(found[i])) no_rule("that returns " + describe(found[i]));
+    places.push_back(gradient ? std::int64_t(gradients.size()) : -1);
+    if (!gradient) continue;
+    gradients.push_back(t.read(*gradient));
+    if (graph.type(gradients.back()) != graph.type(wanted[i])) no_rule("that returns a gradient of another type");
+  }
+  check_computes_only(t, nodes);
+  std::vector<ValueId> kept = read_from_before(graph, nodes, gradients, cotangent), all{cotangent};
+  all.insert(all.end(), kept.begin(), kept.end());
+  auto pullback = std::make_shared<Graph>(part_of_graph(graph, all, gradients));
+  if (t.truth(once))
+    for (const Output& output : std::vector<Output>(pullback->outputs)) {
+      std::vector<ValueId> from;
+      for (const Input& input : pullback->inputs) from.push_back(input.value);
+      pullback->composites.push_back({CompositeRule::Once, from, output.value, {}, {}, nullptr});
+    }
+  Composite& composite = graph.composites[place];
+  composite.kept = std::move(kept);
+  composite.attrs.set("gradients", std::move(places));
+  composite.pullback = std::move(pullback);
+  return t.list(std::move(answers));
+}
+
+}  // namespace fj
