@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph_ir/autodiff/autodiff.h"
+#include "tracer/tracer.h"
 #include "tracer/value.h"
 
 namespace fj {
@@ -24,6 +25,12 @@ struct GradientLedger {
   };
   /// Inputs need a gradient where grad mode is on outside; so do the values that a derivative in the trace is taken by
   /// (graph_transforms.cpp).
+  /// A checkpoint that is open: how many nodes there were, and what had been written.
+  struct Checkpoint {
+    std::size_t nodes;
+    Tracer::Mark before;
+  };
+  std::vector<Checkpoint> checkpoints;             // all there were, by their number less 1
   GradientFlow flow;
   Copies copies;
   AlsoSaved also_saved;
