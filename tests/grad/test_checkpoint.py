@@ -142,7 +142,8 @@ def test_second_derivatives(call):
         return call(lambda x: torch.tanh(x @ w).sin() @ w, x).square().sum()
 
     def seconds(f):
-        x, w = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(3, 4).requires_grad_(), torch.eye(4, dtype=torch.float64).add(0.1).requires_grad_()
+        x = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(3, 4).requires_grad_()
+        w = torch.eye(4, dtype=torch.float64).add(0.1).requires_grad_()
         first = torch.autograd.grad(f(x, w), (x, w), create_graph=True)
         return [*first, *torch.autograd.grad(sum(part.square().sum() for part in first), (x, w))]
 

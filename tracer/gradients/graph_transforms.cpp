@@ -258,8 +258,8 @@ V checkpoint_begins(TraceRun& t) {
   return number;
 }
 
-/// Draws numbers that would be others if the call were made again as torch's checkpoint does it, which restores the state
-/// of torch's default generator, if `restores`.
+/// Draws numbers that would be others if the call were made again as torch's checkpoint does it, which restores the
+/// state of torch's default generator, if `restores`.
 bool draws_others(const ExternCall& call, bool restores) {
   if (!call.random) return false;
   const auto is_generator = [](const auto& keyword) { return text_of(keyword.first.get()) == "generator"; };
@@ -285,7 +285,8 @@ V checkpoint_ends(TraceRun& t, const V& number, const V& called_again, const V& 
     }
   }
   if (derived && !repeatable && t.truth(called_again))
-    break_graph(BreakReason::Gradient, "a checkpoint of a function that writes or draws numbers, which backward does again");
+    break_graph(BreakReason::Gradient,
+                "a checkpoint of a function that writes or draws numbers, which backward does again");
   return t.none();
 }
 
