@@ -16,6 +16,7 @@ else:
     from framejit._api import (cache_info, compile, disable, graph_break, is_compiling, mark_dynamic, options, reset, set_logs,
                                _using)
     from framejit._backends import register_backend
+    from framejit._checkpoint import checkpoint
     from framejit._custom_derivatives import custom_derivative, stop_gradient
     from framejit._dim import Dim
     from framejit._errors import BackendError, Error, GraphBreakError, GraphError

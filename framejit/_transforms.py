@@ -98,6 +98,16 @@ def _traced(made):
 
 
 @_marked
+def _checkpoint_begins():
+    """What backward computes again begins here: what ends it."""
+
+
+@_marked
+def _checkpoint_ends(checkpoint, called_again, restores):
+    """called_again: in CPython torch calls the function a second time for the derivative, with its effects; restores: the random state as well."""
+
+
+@_marked
 def _seeds(values):
     """A cotangent of each value, which is watched."""
     for value in values:

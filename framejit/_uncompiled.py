@@ -59,6 +59,12 @@ def stop_gradient(x):
     return x
 
 
+def checkpoint(function):
+    if not callable(function):
+        raise TypeError(f"framejit.checkpoint takes a callable, not {function!r}")
+    return function
+
+
 class custom_derivative:
     """The function as written, which is derived nowhere; its rules stay unused."""
 
@@ -93,7 +99,7 @@ def cache_info():
     return {}
 
 
-__all__ = ["BackendError", "Dim", "Error", "GraphBreakError", "GraphError", "cache_info", "capture", "compile",
+__all__ = ["BackendError", "Dim", "Error", "GraphBreakError", "GraphError", "cache_info", "capture", "checkpoint", "compile",
            "custom_derivative", "disable", "explain", "from_fx", "fx_backend", "grad", "graph_break", "hessian", "is_compiling",
            "jacobian", "jvp", "mark_dynamic", "options", "register_backend", "reset", "set_logs", "stop_gradient",
            "value_and_grad", "vjp", "vmap"]

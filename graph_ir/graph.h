@@ -137,6 +137,8 @@ class Graph {
   std::map<ValueId, std::string> names;
   /// First results of library calls that happen only if something reads what they give: they stand for others.
   std::set<ValueId> spare_calls;
+  /// Values that were made in a checkpoint, with the number of the outermost one: backward computes them again.
+  std::map<ValueId, int> checkpoints;
 
   bool is_late(const SymDim& size) const;
   ValueId new_value(Type type);

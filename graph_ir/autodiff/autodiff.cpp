@@ -235,16 +235,34 @@ Graph backward_graph(const Joint& joint, std::span<const ValueId> saved) {
                     [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); }))
       for (ValueId operand : node.operands) live[operand.index] = true;
   }
+  const auto wanted = [&](const Node& node) {
+    return std::any_of(node.results.begin(), node.results.end(),
+                       [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); });
+  };
+  const std::size_t none = from.nodes.size();
+  std::vector<std::size_t> later(from.value_count(), none);  // the node of a value in a checkpoint
+  std::vector<std::size_t> open;
   for (std::size_t i = 0; i < from.nodes.size(); ++i) {
-    const Node& node = from.nodes[i];
-    if (std::none_of(node.results.begin(), node.results.end(),
-                     [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); }))
+    if (!wanted(from.nodes[i])) continue;
+    if (i < joint.forward_nodes && from.checkpoints.count(from.nodes[i].results[0])) {
+      for (ValueId result : from.nodes[i].results) later[result.index] = i;
       continue;
-    for (ValueId operand : node.operands)
-      FJ_CHECK(mapped[operand.index].valid(),
-               std::string(name(node.op)) + ": backward can't be computed from what was saved");
-    FJ_CHECK(node.op != Op::extern_call || i >= joint.forward_nodes, "an extern call is repeated backward");
-    add_mapped(graph, from, node, node.attrs, mapped);
+    }
+    open.push_back(i);
+    while (!open.empty()) {
+      const std::size_t n = open.back();
+      const Node& node = from.nodes[n];
+      for (ValueId operand : node.operands)
+        if (!mapped[operand.index].valid() && later[operand.index] != none) open.push_back(later[operand.index]);
+      if (open.back() != n) continue;
+      open.pop_back();
+      if (!wanted(node)) continue;
+      for (ValueId operand : node.operands)
+        FJ_CHECK(mapped[operand.index].valid(),
+                 std::string(name(node.op)) + ": backward can't be computed from what was saved");
+      FJ_CHECK(node.op != Op::extern_call || n >= joint.forward_nodes, "an extern call is repeated backward");
+      add_mapped(graph, from, node, node.attrs, mapped);
+    }
   }
   add_whole_composites(graph, from, mapped);
   for (ValueId gradient : joint.gradients)

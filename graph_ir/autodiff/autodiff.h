@@ -107,14 +107,16 @@ using AlsoSaved = std::map<ValueId, std::vector<ValueId>>;
 
 /// Which forward values to save so that everything in `needed` can be computed again from them, in the fewest bytes:
 /// a minimum cut between what forward computes and what backward reads. Pointwise operations and index maps may be
-/// repeated; products, reductions, scans and gathers are not. `fixed`: values that may be saved only if they, or views
-/// of them, are read themselves, and are then (arrays the user can see, whose changes eager would notice then and only
-/// then). `kept`: is saved anyway.
+/// repeated; products, reductions, scans and gathers are not, but in a checkpoint (Graph::checkpoints): of the values
+/// made in one only its results, and what can't be repeated there, are as others. `fixed`: values that may be saved
+/// only if they, or views of them, are read themselves, and are then (arrays the user can see, whose changes eager
+/// would notice then and only then). `kept`: is saved anyway.
 std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>& needed,
                                   const std::vector<ValueId>& fixed, const std::set<ValueId>& copied_maps = {},
                                   const std::set<ValueId>& kept = {});
 
-/// Backward alone: inputs are the saved values, then the cotangents; outputs the gradients that exist, in order.
+/// Backward alone: inputs are the saved values, then the cotangents; outputs the gradients that exist, in order. What a
+/// checkpoint computes again comes right before the first that reads it, so that not all checkpoints are held at once.
 /// `layouts` gives the strides of each input (nullopt: contiguous), `results` those of each gradient.
 Graph backward_graph(const Joint& joint, std::span<const ValueId> saved);
 

@@ -107,6 +107,9 @@ bool is_repeatable(const Node& node) {
   }
 }
 
+/// In a checkpoint. Not what may fail, for it would fail twice, nor what a library computes, which may draw numbers.
+bool is_pure(const Node& node) { return node.op != Op::extern_call && row(node.op).effect == Effect::Pure; }
+
 double bytes(const Graph& graph, ValueId value) {
   std::vector<std::int64_t> hints;
   for (const Symbol& symbol : graph.symbols) hints.push_back(std::max<std::int64_t>(symbol.hint, 1));
@@ -131,6 +134,37 @@ std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>
     for (ValueId result : node.results) definition[result.index] = &node;
   std::vector<bool> read(count, false), seen(count, false), held(count, false);
   for (ValueId value : needed) read[value.index] = seen[value.index] = true;
+  for (ValueId value : fixed) held[value.index] = true;
+  // What is read outside of the checkpoint it was made in is its result: kept, as other values are.
+  std::vector<int> inside(count, 0);
+  for (const auto& [value, number] : graph.checkpoints) inside[value.index] = number;
+  std::vector<bool> result(count, false);
+  for (const Node& node : graph.nodes)
+    for (ValueId operand : node.operands)
+      if (inside[operand.index] != inside[node.results[0].index]) result[operand.index] = true;
+  // The nodes that make such a result are not how it is derived: made again, it would be another value.
+  std::vector<bool> once(count, false);
+  for (const Composite& composite : graph.composites)
+    if (composite.rule == CompositeRule::Pullback) once[composite.result.index] = true;
+  const auto can_repeat = [&](std::uint32_t value) {
+    const Node* node = definition[value];
+    if (once[value]) return false;
+    if (node == nullptr || inside[value] == 0) return node != nullptr && is_repeatable(*node);
+    return !result[value] && (is_repeatable(*node) || is_pure(*node));
+  };
+  // What a checkpoint is computed again from is read for it.
+  std::vector<ValueId> open;
+  for (ValueId value : needed)
+    if (inside[value.index] != 0) open.push_back(value);
+  std::vector<bool> entered(count, false);
+  while (!open.empty()) {
+    const std::uint32_t value = open.back().index;
+    open.pop_back();
+    if (entered[value]) continue;
+    entered[value] = true;
+    if (inside[value] == 0 || !can_repeat(value)) seen[value] = true;
+    else open.insert(open.end(), definition[value]->operands.begin(), definition[value]->operands.end());
+  }
   // A view of something the user can see stands for it, as does what an operation casts it to: eager saves its memory.
   // A copy the user made does not, be it in another dtype: the user may write into the original before backward runs.
   for (std::size_t i = graph.nodes.size(); i-- > 0;) {
@@ -138,11 +172,6 @@ std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>
     if (stands_for_operand(node.op) && seen[node.results[0].index] && !copied_maps.count(node.results[0]))
       seen[node.operands[0].index] = true;
   }
-  for (ValueId value : fixed) held[value.index] = true;
-  // The nodes that make such a result are not how it is derived: made again, it would be another value.
-  std::vector<bool> once(count, false);
-  for (const Composite& composite : graph.composites)
-    if (composite.rule == CompositeRule::Pullback) once[composite.result.index] = true;
 
   const int source = int(2 * count), sink = source + 1;
   Network network(sink + 1);
@@ -155,9 +184,8 @@ std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>
     else if (kept.count({i})) cost *= 0.001;
     network.edge(int(2 * i), int(2 * i + 1), cost);
     if (read[i]) network.edge(int(2 * i + 1), sink, kNever);
-    const Node* node = definition[i];
-    if (node != nullptr && is_repeatable(*node) && !there && !once[i]) {
-      for (ValueId operand : node->operands) network.edge(int(2 * operand.index + 1), int(2 * i), kNever);
+    if (can_repeat(i) && !there) {
+      for (ValueId operand : definition[i]->operands) network.edge(int(2 * operand.index + 1), int(2 * i), kNever);
     } else {
       network.edge(source, int(2 * i), kNever);
     }

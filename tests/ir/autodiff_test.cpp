@@ -242,6 +242,55 @@ TEST(Autodiff, WhatTheUserSeesIsSavedIfItIsRead) {
   EXPECT_EQ(saved, (std::vector<ValueId>{x[0], y[0]}));
 }
 
+TEST(Autodiff, ACheckpointIsComputedAgainFromWhatItBeganWith) {
+  // Two layers: what is inside is not saved, products neither; what the first gives is.
+  Graph graph = parsed(R"(graph @f(%x: f32[64, 8], %w: f32[8, 8]) {
+    %0 = matmul %x, %w : f32[64, 8]
+    %1 = tanh %0       : f32[64, 8]
+    %2 = sin %1        : f32[64, 8]
+    %3 = matmul %2, %w : f32[64, 8]
+    %4 = tanh %3       : f32[64, 8]
+    %5 = sin %4        : f32[64, 8]
+    return %5
+  }
+)");
+  const std::vector<ValueId> inputs{graph.inputs[0].value, graph.inputs[1].value}, y{graph.outputs[0].value};
+  const Joint plain = differentiate(graph, inputs, y);
+  const std::vector<ValueId> visible{inputs[0], inputs[1], y[0]};
+  const auto result = [&](std::size_t node) { return graph.nodes[node].results[0]; };
+  EXPECT_GT(choose_saved(graph, values_read_backward(plain), visible).size(), 3u);
+  for (std::size_t i = 0; i < 6; ++i) graph.checkpoints[result(i)] = i < 3 ? 1 : 2;
+  const Joint joint = differentiate(graph, inputs, y);
+  const std::vector<ValueId> saved = choose_saved(graph, values_read_backward(joint), visible);
+  EXPECT_EQ(saved, (std::vector<ValueId>{inputs[0], inputs[1], result(2)}));
+  // The second layer comes first, and the first when the gradient has come to it.
+  const Graph backward = backward_graph(joint, saved);
+  std::vector<std::size_t> products;
+  for (std::size_t i = 0; i < backward.nodes.size(); ++i)
+    if (backward.nodes[i].op == Op::tanh) products.push_back(i);
+  ASSERT_EQ(products.size(), 2u);
+  EXPECT_GT(products[1] - products[0], 2u);
+  // Both in one: from the inputs alone.
+  for (std::size_t i = 0; i < 6; ++i) graph.checkpoints[result(i)] = 1;
+  EXPECT_EQ(choose_saved(graph, values_read_backward(differentiate(graph, inputs, y)), visible), inputs);
+}
+
+TEST(Autodiff, ACheckpointIsComputedAgainFromAnInputThatNoDerivativeReads) {
+  Graph graph = parsed(R"(graph @f(%x: f64[100], %s: f64[100]) {
+    %0 = mul %x, %s : f64[100]
+    %1 = cumsum %0 {axis = 0} : f64[100]
+    %2 = exp %1     : f64[100]
+    %3 = neg %2     : f64[100]
+    return %3
+  }
+)");
+  const ValueId x = graph.inputs[0].value, s = graph.inputs[1].value;
+  const std::vector<ValueId> wanted{x}, y{graph.outputs[0].value}, visible{x, s, y[0]};
+  for (const Node& node : graph.nodes) graph.checkpoints[node.results[0]] = 1;
+  EXPECT_EQ(choose_saved(graph, values_read_backward(differentiate(graph, wanted, y)), visible),
+            (std::vector<ValueId>{x, s}));
+}
+
 DerivativeParts parts(const Graph& graph) {
   std::vector<ValueId> x, y;
   for (const Input& input : graph.inputs) x.push_back(input.value);

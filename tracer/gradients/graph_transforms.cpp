@@ -250,6 +250,47 @@ V pulled_back(TraceRun& t, const V& handle, const V& saved, const V& cotangents)
   return tracer.list(answers);
 }
 
+// ---- checkpoints
+
+V checkpoint_begins(TraceRun& t) {
+  t.gradients->checkpoints.push_back({t.graph().nodes.size(), t.mark()});
+  const V number = t.tuple({t.integer(std::int64_t(t.gradients->checkpoints.size()))});
+  t.transforms->only_here.emplace(number, "a checkpoint that is open, which another piece would not know");
+  return number;
+}
+
+/// Draws numbers that would be others if the call were made again as torch's checkpoint does it, which restores the
+/// state of torch's default generator, if `restores`.
+bool draws_others(const ExternCall& call, bool restores) {
+  if (!call.random) return false;
+  const auto is_generator = [](const auto& keyword) { return text_of(keyword.first.get()) == "generator"; };
+  return !restores || call.library != Library::Torch ||
+         std::any_of(call.keywords.begin(), call.keywords.end(), is_generator);
+}
+
+/// What was made since is computed again by backward; of checkpoints inside of others the outermost counts.
+/// `called_again`: eager's backward calls the function, with its effects; `restores`: as in draws_others.
+V checkpoint_ends(TraceRun& t, const V& number, const V& called_again, const V& restores) {
+  if (!t.transforms->only_here.contains(number)) return t.none();  // it began in another piece
+  const std::optional<std::int64_t> index = t.constant_int(as<TupleValue>(number)->items.at(0));
+  FJ_CHECK(index, "a checkpoint's number");
+  const GradientLedger::Checkpoint& checkpoint = t.gradients->checkpoints.at(std::size_t(*index) - 1);
+  bool derived = false, repeatable = !t.written_since(checkpoint.before);
+  for (std::size_t i = checkpoint.nodes; i < t.graph().nodes.size(); ++i) {
+    const Node& node = t.graph().nodes[i];
+    if (node.op == Op::extern_call && repeatable)
+      repeatable = !draws_others((*t.externs)[node.attrs.get<std::int64_t>("handle")], t.truth(restores));
+    for (ValueId result : node.results) {
+      t.graph().checkpoints[result] = int(*index);
+      derived = derived || t.gradients->flow.needs(result);
+    }
+  }
+  if (derived && !repeatable && t.truth(called_again))
+    break_graph(BreakReason::Gradient,
+                "a checkpoint of a function that writes or draws numbers, which backward does again");
+  return t.none();
+}
+
 /// The identity matrix with its columns in the shape of `value`: one cotangent (or tangent) after the other.
 V basis(TraceRun& t, const V& value) {
   Array array = as_array(t, value);
@@ -387,6 +428,8 @@ V transform(TraceRun& t, const std::string& marker, const std::vector<V>& argume
   if (marker == "seeds") return seeds(t, arguments.at(0));
   if (marker == "kept") return kept(t, arguments.at(0));
   if (marker == "traced") return traced(t, arguments.at(0));
+  if (marker == "checkpoint_begins") return checkpoint_begins(t);
+  if (marker == "checkpoint_ends") return checkpoint_ends(t, arguments.at(0), arguments.at(1), arguments.at(2));
   if (marker == "examples") return examples(t, arguments.at(0), arguments.at(1));
   if (marker == "derived_by")
     return derived_by(t, arguments.at(0), arguments.at(1), arguments.at(2), arguments.at(3), arguments.at(4),

@@ -84,6 +84,20 @@ PyObject* left_alone_by_dynamo(PyObject* callable) {
   return wrapped && PyFunction_Check(wrapped) ? wrapped : nullptr;
 }
 
+/// The Python code that is traced in the place of torch.utils.checkpoint.checkpoint; null: another callable.
+PyObject* checkpoint_of_torch(PyObject* callable) {
+  PyObject* wrapped = left_alone_by_dynamo(callable);
+  if (!wrapped || text_of(reinterpret_cast<PyFunctionObject*>(wrapped)->func_qualname) != "checkpoint" ||
+      attribute_of("torch.utils.checkpoint", "checkpoint") != callable)
+    return nullptr;
+  return once([] {
+    Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._checkpoint"));
+    PyObject* made = helpers ? PyObject_GetAttrString(helpers.get(), "of_torch") : nullptr;
+    PyErr_Clear();
+    return made;
+  });
+}
+
 PyObject* module_call() {
   static PyObject* const name = PyUnicode_InternFromString("__call__");
   PyObject* module = torch_module() ? attribute_of("torch.nn", "Module") : nullptr;
@@ -426,7 +440,8 @@ V python_function(TraceRun& t, RowlessCall& call) {
   if (V done = call_numpy_library(t, call.callable, call.positional, call.keywords)) return done;
   if (V done = call_collective(t, call.callable, call.object, call.positional, call.keywords)) return done;
   if (is_disabled(call.object)) break_graph(BreakReason::Disabled, callable_name(call.callable));
-  if (PyObject* wrapped = left_alone_by_dynamo(call.object)) {
+  PyObject* instead = checkpoint_of_torch(call.object);
+  if (PyObject* wrapped = instead ? instead : left_alone_by_dynamo(call.object)) {
     guard_value(t, call.value);
     return t.call(wrap_constant(t, wrapped), std::move(call.positional), std::move(call.keywords));
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph_ir/autodiff/autodiff.h"
+#include "tracer/tracer.h"
 #include "tracer/value.h"
 
 namespace fj {
@@ -22,6 +23,12 @@ struct GradientLedger {
     ValueId value;
     int step;                                      // of the trace, at which it became a leaf
   };
+  /// A checkpoint that is open: how many nodes there were, and what had been written.
+  struct Checkpoint {
+    std::size_t nodes;
+    Tracer::Mark before;
+  };
+  std::vector<Checkpoint> checkpoints;             // all there were, by their number less 1
   /// Inputs need a gradient where grad mode is on outside; so do the values that a derivative in the trace is taken by
   /// (graph_transforms.cpp).
   GradientFlow flow;
