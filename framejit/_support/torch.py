@@ -61,6 +61,14 @@ def attention(query, key, value, attn_mask, dropout_p, is_causal, scale):
     return torch.dropout(weights, dropout_p, True) @ value
 
 
+_operations_of_attention = torch.ops.aten._scaled_dot_product_attention_math
+
+
+def attention_by_operations(query, key, value, attn_mask, is_causal, scale, enable_gqa):
+    """torch.nn.functional.scaled_dot_product_attention where it drops nothing and yet has no kernel of its own: torch's call for that."""
+    return _operations_of_attention(query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
+
+
 def layers(function, found, state, weights, biases, count, dropout, train, bidirectional, batch_first):
     """torch.lstm, gru, rnn_tanh or rnn_relu where it drops elements between its layers: layer by layer, as torch's code does it."""
     if batch_first:

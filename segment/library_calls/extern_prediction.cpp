@@ -202,8 +202,38 @@ class WarningsAreErrors {
   bool torch_always_ = false;
 };
 
+/// A function of framejit._support.meta. Null, with no error set, where it can't be had.
+Ref<> of_meta(const char* name) {
+  Ref<> module = Ref<>::steal(PyImport_ImportModule("framejit._support.meta"));
+  Ref<> found = module ? Ref<>::steal(PyObject_GetAttrString(module.get(), name)) : Ref<>();
+  PyErr_Clear();
+  return found;
+}
+
+/// While it exists, torch's functions on meta tensors don't import torch's own compiler, which takes them a second.
+class CompilerLeftOut {
+ public:
+  CompilerLeftOut() {
+    if (Ref<> leave = of_meta("leave_compiler_out")) functions_ = Ref<>::steal(PyObject_CallNoArgs(leave.get()));
+    PyErr_Clear();
+  }
+  ~CompilerLeftOut() {
+    if (!functions_) return;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (Ref<> let = of_meta("let_compiler_in"))
+      Ref<>::steal(PyObject_CallFunctionObjArgs(let.get(), functions_.get(), nullptr));
+    PyErr_Restore(type, value, traceback);
+  }
+  CompilerLeftOut(const CompilerLeftOut&) = delete;
+
+ private:
+  Ref<> functions_;
+};
+
 /// A call with meta tensors in the place of its operands. Throws the reason as a string.
 struct MetaCall {
+  CompilerLeftOut compiler;
   std::vector<Ref<>> operands;
   Ref<> positional, keywords;
 
@@ -247,6 +277,15 @@ Ref<> call_on_tensors(PyObject* callable, PyObject* positional, PyObject* keywor
 
 namespace {
 
+/// What the row of framejit._support.meta.rules for the function gives. Null: there is none, or it does not say.
+Ref<> by_rule(const ExternCall& call, const MetaCall& meta) {
+  const Ref<> rules = call.device == kHost ? of_meta("rules") : Ref<>();
+  PyObject* const rule = rules ? PyDict_GetItemString(rules.get(), call.name.c_str()) : nullptr;
+  Ref<> result = rule ? call_on_tensors(rule, meta.positional.get(), meta.keywords.get()) : Ref<>();
+  PyErr_Clear();
+  return result && result.get() != Py_NotImplemented ? std::move(result) : Ref<>();
+}
+
 Prediction run_on_meta(const ExternCall& call, std::span<const ExternArray> operands,
                        std::span<const std::int64_t> symbols) {
   Prediction prediction;
@@ -257,7 +296,9 @@ Prediction run_on_meta(const ExternCall& call, std::span<const ExternArray> oper
     const std::vector<Ref<>>& metas = meta.operands;
     std::vector<std::int64_t> versions;
     for (const Ref<>& tensor : metas) versions.push_back(attribute_number(tensor.get(), "_version"));
-    const Ref<> returned = call_on_tensors(call.callable.get(), meta.positional.get(), meta.keywords.get());
+    Ref<> returned = by_rule(call, meta);
+    if (!returned)
+      returned = call_on_tensors(call.callable.get(), meta.positional.get(), meta.keywords.get());
     if (!returned) throw take_error();
     for (std::size_t i = 0; i < metas.size(); ++i) {
       prediction.version_moves.push_back(int(attribute_number(metas[i].get(), "_version") - versions[i]));

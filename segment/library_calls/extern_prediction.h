@@ -2,7 +2,9 @@
 ///
 /// A call is identified by its signature: the callable, the constants, and dtype, sizes and strides of its arrays. The
 /// first prediction of a signature comes from running the function on meta-device tensors (sizes and strides, no
-/// memory, no kernel); where a real call then gives something else, what it gave takes the prediction's place
+/// memory, no kernel), or from a rule of our own where the function has a row in `rules` of
+/// framejit/_support/meta.py: add one where meta tensors give other strides than the CPU's kernels, or where their
+/// first call imports much. Where a real call then gives something else, what it gave takes the prediction's place
 /// (`observe`) and the segment is traced again. A signature that keeps changing, or one whose sizes at other symbols
 /// keep being wrong, depends on data.
 #pragma once

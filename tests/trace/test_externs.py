@@ -1,5 +1,8 @@
 """Library functions that run as one node of the graph: random, mutating, returning views or tuples, with sizes that vary."""
 import copy
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -245,21 +248,111 @@ def test_one_graph_serves_pooling_at_every_size():
     assert len(framejit.explain(compiled).so_far().graphs) <= 3
 
 
-def test_a_wrong_prediction_is_corrected_and_traced_again():
-    def f(q):
-        return F.scaled_dot_product_attention(q, q, q) + 1
+def layouts(shape):
+    """Of the queries, keys or values of attention: (batch, heads, length, width), as programs have them."""
+    batch, heads, length, width = shape
+    yield torch.randn(shape)
+    yield torch.randn(batch, length, heads, width).transpose(1, 2)
+    yield torch.randn(batch, length, heads, 3 * width)[..., width:2 * width].transpose(1, 2)
+    yield torch.randn(length, batch, heads, width).permute(1, 2, 0, 3)
+    yield torch.randn(batch, heads, width, length).transpose(2, 3)
+    yield torch.randn(1, 1, length, width).expand(shape)
 
-    q = torch.randn(2, 5, 4, 8).transpose(1, 2)
-    report = agree(f, q)
+
+def traced_once(function, *arguments):
+    framejit.reset()
+    compiled = framejit.compile(function)
+    eager, ours = function(*arguments), compiled(*arguments)
+    assert torch.equal(ours, eager) and ours.stride() == eager.stride() and ours.dtype == eager.dtype
+    info, report = framejit.cache_info(), framejit.explain(compiled).so_far()
+    assert len(report.graphs) == 1 and info["segments"] == 1 and info["eager_replays"] == 0 and not report.breaks, report
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_what_attention_returns_is_predicted(dtype):
+    for shape in ((2, 4, 5, 8), (1, 1, 1, 3)):
+        rows = torch.randn(*shape[:2], 7, shape[3]).to(dtype)
+        for query in layouts(shape):
+            query = query.to(dtype)
+            traced_once(lambda q: F.scaled_dot_product_attention(q, q, q), query)
+            traced_once(lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True, scale=0.3), query)
+            traced_once(lambda q, k: F.scaled_dot_product_attention(q, k, k), query, rows)
+            traced_once(lambda q: F.scaled_dot_product_attention(q[0], q[0], q[0]), query)
+            traced_once(lambda q: F.scaled_dot_product_attention(q[0, 0], q[0, 0], q[0, 0], is_causal=True), query)
+            wide = torch.randn(*rows.shape[:3], 9).to(dtype)
+            traced_once(lambda q, k, w: F.scaled_dot_product_attention(q, k, w), query, rows, wide)
+            traced_once(lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True), query, rows[:, :1])
+            for mask in (torch.ones(shape[2], 7, dtype=torch.bool), torch.ones(shape[0], 1, 1, 7, dtype=torch.bool),
+                         torch.randn(shape[2], 7).to(dtype), torch.randn(7, shape[2]).to(dtype).t(),
+                         torch.randn(*shape[:3], 7).to(dtype), torch.randn(shape[1], shape[2], 7).to(dtype)):
+                traced_once(lambda q, k, m: F.scaled_dot_product_attention(q, k, k, attn_mask=m), query, rows, mask)
+
+
+def test_attention_by_a_mask_that_requires_a_gradient_is_torchs():
+    """torch has another way of computing it, with other strides."""
+    for function in (lambda q, m: F.scaled_dot_product_attention(q, q, q, attn_mask=m),
+                     lambda q, m: F.scaled_dot_product_attention(q, q, q, m * 2, scale=2.0)):
+        framejit.reset()
+        compiled = framejit.compile(function)
+        query, mask = torch.randn(2, 8, 4, 16).transpose(1, 2), torch.randn(8, 8)
+        for wanted in (True, False, True):
+            results = []
+            for call in (function, compiled):
+                given = mask.clone().requires_grad_(wanted)
+                result = call(query, given)
+                if wanted:
+                    result.sum().backward()
+                results.append((result.detach(), result.stride(), given.grad))
+            (eager, strides, gradient), (ours, our_strides, our_gradient) = results
+            assert torch.equal(ours, eager) and our_strides == strides
+            torch.testing.assert_close(our_gradient, gradient)
+        assert framejit.cache_info()["eager_replays"] == 0 and not framejit.explain(compiled).so_far().breaks
+
+
+@pytest.mark.parametrize("call", ["F.scaled_dot_product_attention(x, x, x)", "F.scaled_dot_product_attention(x[0], x[0], x[0], is_causal=True)",
+                                  "torch.nn.LSTM(8, 8)(x[0])[0]", "torch.linalg.vector_norm(x, 3, dim=(1, 2))"])
+@pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
+def test_a_prediction_imports_no_other_compiler(call, training):
+    program = f"""
+import sys
+import torch
+import torch.nn.functional as F
+import framejit
+from framejit._support import meta
+
+x = torch.randn(2, 4, 5, 8, requires_grad={training})
+torch.manual_seed(0)
+compiled = framejit.compile(lambda x: {call} * 2)
+result = compiled(x)
+if {training}:
+    result.sum().backward()
+assert framejit.explain(compiled).so_far().graphs
+assert "torch._dynamo" not in sys.modules, "torch._dynamo was imported"
+assert not [function for function in meta._switched or () if hasattr(function, "__dynamo_disable")]
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "FRAMEJIT_STRICT": "1"})
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_wrong_prediction_is_corrected_and_traced_again():
+    """Of a meta tensor whose channels are last it returns one whose channels are not."""
+    def f(x):
+        return F.pad(x, (1, 1, 1, 1), mode="reflect") + 1
+
+    def image(size):
+        return torch.randn(2, 3, size, 5).to(memory_format=torch.channels_last)
+
+    report = agree(f, image(5))
     assert len([g for g in report.graphs]) >= 1
     framejit.reset()
     compiled = framejit.compile(f)
-    compiled(q)
+    compiled(image(5))
     assert len(framejit.explain(compiled).so_far().graphs) == 1  # remembered for every other function
-    for length in (5, 6, 7, 9):
-        q = torch.randn(2, length, 4, 8).transpose(1, 2)
-        torch.testing.assert_close(compiled(q), f(q))
-        assert compiled(q).stride() == f(q).stride()
+    for size in (5, 6, 7, 9):
+        x = image(size)
+        torch.testing.assert_close(compiled(x), f(x))
+        assert compiled(x).stride() == f(x).stride()
     assert framejit.cache_info()["eager_replays"] == 0
 
 

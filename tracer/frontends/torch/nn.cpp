@@ -474,6 +474,23 @@ V dropout_row(Tracer& tracer, const Arguments& arguments, bool channels, bool al
   return p.flag("train", true) ? dropped(tracer, input, probability, channels, alpha, false) : input;
 }
 
+/// Attention whose mask requires a gradient has no kernel of its own on the CPU: torch computes it by operations. The
+/// mask that a program gives to the call requires none, so that what the call is says it.
+V attention_with_derived_mask(Tracer& tracer, const Parameters& p) {
+  leave_to_autocast();
+  const Ref<> enabled = imported("torch._C", "_get_math_sdp_enabled");
+  const Ref<> answer = enabled ? Ref<>::steal(PyObject_CallNoArgs(enabled.get())) : Ref<>();
+  PyErr_Clear();
+  if (answer.get() != Py_True) unsupported("attention without its operations");
+  PyObject* const function =
+      once([] { return imported("framejit._support.torch", "attention_by_operations").release(); });
+  FJ_CHECK(function, "framejit._support.torch.attention_by_operations");
+  return tracer.call(
+      tracer.constant(Ref<>::borrow(function)),
+      {p["query"], p["key"], p["value"], p["attn_mask"], tracer.boolean(p.flag("is_causal", false)),
+       p.absent("scale") ? tracer.none() : p["scale"], tracer.boolean(p.flag("enable_gqa", false))});
+}
+
 }  // namespace
 
 V torch_dropout(Tracer& tracer, const Arguments& arguments) { return dropout_row(tracer, arguments, false, false); }
@@ -487,12 +504,17 @@ V torch_feature_alpha_dropout(Tracer& tracer, const Arguments& arguments) {
   return dropout_row(tracer, arguments, true, true);
 }
 
-/// Attention that drops some of its weights has no kernel of its own on the CPU: torch computes it by operations, and
-/// so do we. Any other is one call.
+/// Attention that drops some of its weights has no kernel of its own on the CPU either, and we compute it by operations
+/// too. Any other is one call.
 V torch_f_attention(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "scaled_dot_product_attention", arguments,
                "query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa");
-  if (p.absent("dropout_p") || p.number("dropout_p", 0) == 0) unsupported("attention that drops nothing");
+  if (p.absent("dropout_p") || p.number("dropout_p", 0) == 0) {
+    const Array mask = p.absent("attn_mask") ? Array() : array_of(p["attn_mask"]);
+    if (mask && mask->storage->device == kHost && tracer.requires_gradient(*mask))
+      return attention_with_derived_mask(tracer, p);
+    unsupported("attention that drops nothing");
+  }
   if (p.number("dropout_p", 0) < 0 || p.number("dropout_p", 0) >= 1 || p.flag("enable_gqa", false))
     unsupported("attention of this kind");
   Array query = torch_tensor(tracer, p.required("query"));
