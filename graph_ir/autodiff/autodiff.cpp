@@ -207,6 +207,44 @@ void add_mapped(Graph& graph, const Graph& from, const Node& node, Attrs attrs, 
   for (std::size_t i = 0; i < results.size(); ++i) mapped[node.results[i].index] = results[i];
 }
 
+/// Makes live what the live nodes among the first ones are computed from, down to what is mapped.
+void add_operands(const Graph& graph, std::size_t nodes, const std::vector<ValueId>& mapped, std::vector<bool>& live) {
+  for (std::size_t i = nodes; i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    if (std::any_of(node.results.begin(), node.results.end(),
+                    [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); }))
+      for (ValueId operand : node.operands) live[operand.index] = true;
+  }
+}
+
+/// Makes live what the derivatives of live nodes read, which may be made after them, where it can be had from what is
+/// mapped and live without another effect.
+void add_read_by_derivatives(const Graph& graph, const std::vector<ValueId>& mapped, std::vector<bool>& live) {
+  std::vector<bool> there(graph.value_count(), false);
+  const auto all_there = [&](const std::vector<ValueId>& values) {
+    return std::all_of(values.begin(), values.end(), [&](ValueId value) { return there[value.index]; });
+  };
+  for (std::uint32_t i = 0; i < graph.value_count(); ++i) there[i] = mapped[i].valid();
+  for (const Node& node : graph.nodes) {
+    const bool pure = node.op != Op::extern_call && row(node.op).effect == Effect::Pure;
+    for (ValueId result : node.results)
+      if ((pure || live[result.index]) && all_there(node.operands)) there[result.index] = true;
+  }
+  for (bool more = true; more;) {
+    more = false;
+    for (const Composite& composite : graph.composites) {
+      const bool passed = live[composite.result.index] && !mapped[composite.result.index].valid();
+      if (!passed || !all_there(composite.operands) || !all_there(composite.kept)) continue;
+      for (const auto* values : {&composite.operands, &composite.kept})
+        for (ValueId value : *values) {
+          more = more || !live[value.index];
+          live[value.index] = true;
+        }
+    }
+    if (more) add_operands(graph, graph.nodes.size(), mapped, live);
+  }
+}
+
 }  // namespace
 
 std::vector<ValueId> values_read_backward(const Joint& joint) {
@@ -229,12 +267,8 @@ Graph backward_graph(const Joint& joint, std::span<const ValueId> saved) {
   for (ValueId value : joint.cotangents)
     mapped[value.index] = graph.add_input("cotangent" + std::to_string(graph.inputs.size()), from.type(value));
   // Forward nodes that are repeated, from what backward reads down to what was saved.
-  for (std::size_t i = joint.forward_nodes; i-- > 0;) {
-    const Node& node = from.nodes[i];
-    if (std::any_of(node.results.begin(), node.results.end(),
-                    [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); }))
-      for (ValueId operand : node.operands) live[operand.index] = true;
-  }
+  add_operands(from, joint.forward_nodes, mapped, live);
+  add_read_by_derivatives(from, mapped, live);
   const auto wanted = [&](const Node& node) {
     return std::any_of(node.results.begin(), node.results.end(),
                        [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); });
@@ -328,31 +362,8 @@ Graph part_of_graph(const Graph& from, std::span<const ValueId> inputs, std::spa
     return std::any_of(node.results.begin(), node.results.end(),
                        [&](ValueId result) { return live[result.index] && !mapped[result.index].valid(); });
   };
-  std::vector<bool> from_inputs(from.value_count(), false);
-  const auto all = [](const std::vector<bool>& known, const std::vector<ValueId>& values) {
-    return std::all_of(values.begin(), values.end(), [&](ValueId value) { return known[value.index]; });
-  };
-  for (ValueId value : inputs) from_inputs[value.index] = true;
-  for (const Node& node : from.nodes)
-    if (all(from_inputs, node.operands))
-      for (ValueId result : node.results) from_inputs[result.index] = true;
-  // What the derivative of a node in it reads, which may be made after it.
-  for (bool more = true; more;) {
-    for (std::size_t i = from.nodes.size(); i-- > 0;)
-      if (wanted(from.nodes[i]))
-        for (ValueId operand : from.nodes[i].operands) live[operand.index] = true;
-    more = false;
-    for (const Composite& composite : from.composites) {
-      if (!live[composite.result.index] || mapped[composite.result.index].valid() || !all(from_inputs, composite.kept) ||
-          !all(from_inputs, composite.operands))
-        continue;
-      for (const auto* values : {&composite.operands, &composite.kept})
-        for (ValueId value : *values) {
-          more = more || !live[value.index];
-          live[value.index] = true;
-        }
-    }
-  }
+  add_operands(from, from.nodes.size(), mapped, live);
+  add_read_by_derivatives(from, mapped, live);
   for (const Node& node : from.nodes) {
     if (!wanted(node)) continue;
     for (ValueId operand : node.operands)
