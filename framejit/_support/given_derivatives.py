@@ -1,10 +1,12 @@
-"""Functions of torch whose derivative Python code gives, as they are traced: torch.autograd.Function."""
+"""Functions of torch whose derivative Python code gives, as they are traced: torch.autograd.Function, custom operators of torch.library."""
 import torch
+from torch._library.custom_ops import OPDEFS
 from torch.autograd.function import BackwardCFunction, Function, FunctionCtx, _SingleLevelFunction, once_differentiable
 
 import framejit
 
 _ONCE = once_differentiable(lambda ctx: None).__code__
+apply_of_torch = Function.apply.__func__
 
 
 def derived_by(results, values, inputs, prepare, back, once):
@@ -72,14 +74,14 @@ def apply(kind, *args, **kwargs):
             framejit.graph_break()
         results = tuple([result.view_as(result) if isinstance(result, torch.Tensor) and _is_among(result, args) else result for result in results])
     if torch.is_grad_enabled() and any(needs):
-        results = _derived(kind, ctx, args, needs, results)
+        if kind.backward is not Function.backward and kind.vjp is not Function.vjp:
+            framejit.graph_break()
+        results = _derived(kind.vjp if kind.vjp is not Function.vjp else kind.backward, ctx, args, needs, results)
     return results if isinstance(found, tuple) else results[0]
 
 
-def _derived(kind, ctx, args, needs, results):
-    if kind.backward is not Function.backward and kind.vjp is not Function.vjp:
-        framejit.graph_break()
-    rule = kind.vjp if kind.vjp is not Function.vjp else kind.backward
+def _derived(rule, ctx, args, needs, results):
+    """The results with the derivative rule(ctx, *cotangents)."""
     once = rule.__code__ is _ONCE
     if once:
         rule = rule.__wrapped__
@@ -120,6 +122,46 @@ def _derived(kind, ctx, args, needs, results):
     return tuple([new[places.index(i)] if i in places else result for i, result in enumerate(results)])
 
 
-def traced_instead():
-    """{a function of torch: the code that is traced in its place}"""
-    return {Function.apply.__func__: apply}
+def operator(function, setup_context, backward, parameters, *args, **kwargs):
+    """A custom operator of which an argument requires a gradient. `parameters`: as `derivative_of` gives them."""
+    given, named = list(args), {}
+    for name, default, keyword_only in parameters[len(args):]:
+        if name not in kwargs and default is _required:
+            framejit.graph_break()
+        value = kwargs[name] if name in kwargs else default
+        if keyword_only:
+            named[name] = value
+        else:
+            given.append(value)
+    ctx = Context()
+    args = tuple(given)
+    needs = tuple([isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args])
+    ctx.needs_input_grad = needs
+    with torch.no_grad():
+        found = function(*args, **named)
+        if setup_context is not None:
+            if named:
+                setup_context(ctx=ctx, inputs=args, keyword_only_inputs=named, output=found)
+            else:
+                setup_context(ctx=ctx, inputs=args, output=found)
+    results = _derived(backward, ctx, args, needs, found if isinstance(found, tuple) else (found,))
+    return results if isinstance(found, tuple) else results[0]
+
+
+_required = object()
+
+
+def derivative_of(operator):
+    """(setup_context or None, backward, [(parameter, its default, whether it is given by name alone)]) of an operator of torch.library.custom_op; None:
+    it has no derivative in Python, or takes or returns lists of tensors."""
+    overload = getattr(operator, "default", operator)
+    known = OPDEFS.get(getattr(overload, "_qualname", None) or getattr(overload, "name", str)())
+    if known is None or known._opoverload is not overload or known._backward_fn is None:
+        return None
+    schema = overload._schema
+    if any("[]" in str(item.type) and "Tensor" in str(item.type) or "List[" in str(item.type) and "Tensor" in str(item.type)
+           for item in (*schema.arguments, *schema.returns)):
+        return None
+    parameters = [(argument.name, argument.default_value if argument.has_default_value() else _required, argument.kwarg_only)
+                  for argument in schema.arguments]
+    return known._setup_context_fn, known._backward_fn, parameters

@@ -171,6 +171,21 @@ void read_parameters(const std::string& function, const std::string& schema, Ext
 
 bool is_data_name(const std::string& name) { return name.rfind("_assert", 0) == 0 || name.rfind("_cslt", 0) == 0; }
 
+/// Whether a registered operator is declared to draw random numbers (torch.Tag.nondeterministic_seeded).
+bool is_tagged_random(const std::string& name) {
+  const std::size_t colons = name.find("::"), dot = name.find('.', colons);
+  const std::string home = name.substr(0, colons), own = name.substr(colons + 2, dot - colons - 2);
+  Ref<> found = imported("torch", "ops");
+  for (const std::string& part : {home, own, dot == std::string::npos ? std::string("default") : name.substr(dot + 1)})
+    if (found) found = Ref<>::steal(PyObject_GetAttrString(found.get(), part.c_str()));
+  Ref<> tags = found ? Ref<>::steal(PyObject_GetAttrString(found.get(), "tags")) : Ref<>(),
+        tag = imported("torch", "Tag");
+  if (tag) tag = Ref<>::steal(PyObject_GetAttrString(tag.get(), "nondeterministic_seeded"));
+  const int is_among = tags && tag ? PySequence_Contains(tags.get(), tag.get()) : -1;
+  PyErr_Clear();
+  return is_among != 0;
+}
+
 ExternEffects read_effects(const std::string& name) {
   ExternEffects effects;
   effects.random = undeclared_random().count(name) != 0;
@@ -198,6 +213,7 @@ ExternEffects read_effects(const std::string& name) {
     if (foreign) {
       effects.known = schema.find("Tensor(") == std::string::npos;  // writes into nothing, shares no memory
       effects.random = true;  // perhaps: never dropped, never merged with another one
+      effects.repeatable = !is_tagged_random(name);
       if (!effects.known) break;
       continue;
     }

@@ -18,6 +18,7 @@ struct ExternParameter {
 struct ExternEffects {
   bool known = false;            // an operator of torch's that makes tensors of its arguments
   bool random = false;
+  bool repeatable = false;       // though random may be: another namespace's operator that is not declared to draw numbers
   bool autocast = false;         // autocast on the CPU casts its f32 tensors to the lower precision
   bool factory = false;          // takes `device=`: may make tensors from none
   bool detaches = false;         // its result shares memory, but torch calls it no view

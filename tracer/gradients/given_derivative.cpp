@@ -8,11 +8,13 @@
 #include "graph_ir/ops.h"
 #include "runtime/base/error.h"
 #include "tracer/frontends/builders.h"
+#include "tracer/frontends/torch/torch.h"
 #include "tracer/interpreter/trace_run.h"
 #include "tracer/state/gradient_ledger.h"
 #include "tracer/state/modes.h"
 #include "tracer/state/transform_ledger.h"
 #include "tracer/values/fake_arrays.h"
+#include "tracer/values/outside_objects.h"
 
 namespace fj {
 namespace {
@@ -168,6 +170,61 @@ V derived_by(TraceRun& t, const V& results, const V& values, const V& inputs, co
   composite.attrs.set("gradients", std::move(places));
   composite.pullback = std::move(pullback);
   return t.list(std::move(answers));
+}
+
+namespace {
+
+/// Calls Python code of ours in the place of a callable of torch's, which messages call `name`.
+V call_instead(TraceRun& t, const Ref<>& code, const V& callable, const std::string& name, std::vector<V> positional,
+               const Keywords& keywords) {
+  auto& value = *as<ObjectValue>(callable);
+  if (!guard_value(t, value) && value.source)
+    add_guard(t, GuardKind::Identity, value.source, value.object.get());
+  try {
+    return t.call(wrap_constant(t, t.keep(code).get()), std::move(positional), keywords);
+  } catch (const BreakGraph& inside) {
+    t.break_location.reset();  // in code of ours
+    break_graph(inside.reason, "`" + name + "`: " + inside.detail);
+  }
+}
+
+Ref<> of_ours(const char* name) { return imported("framejit._support.given_derivatives", name); }
+
+}  // namespace
+
+V call_function_with_derivative(TraceRun& t, const V& callable, const std::vector<V>& positional,
+                                const Keywords& keywords) {
+  PyObject* object = as<ObjectValue>(callable)->object.get();
+  if (!PyFunction_Check(object) || !torch_module()) return nullptr;
+  PyObject* const theirs = once([] { return of_ours("apply_of_torch").release(); });
+  if (object != theirs || positional.empty()) return nullptr;
+  PyObject* kind = t.constant_object(positional[0]);
+  Ref<> name = kind ? Ref<>::steal(PyObject_GetAttrString(kind, "__qualname__")) : Ref<>();
+  PyErr_Clear();
+  return call_instead(t, of_ours("apply"), callable, (name ? text_of(name.get()) : "Function") + ".apply", positional,
+                      keywords);
+}
+
+V call_operator_with_derivative(TraceRun& t, const V& callable, const std::vector<V>& positional,
+                                const Keywords& keywords) {
+  PyObject* object = as<ObjectValue>(callable)->object.get();
+  if (!t.modes->now.records() || torch_operator_name(object).find("::") == std::string::npos) return nullptr;
+  const auto derived = [&](const V& value) {
+    const Array array = array_of(value);
+    return array && t.requires_gradient(*array);
+  };
+  if (std::none_of(positional.begin(), positional.end(), derived) &&
+      std::none_of(keywords.begin(), keywords.end(), [&](const auto& named) { return derived(named.second); }))
+    return nullptr;
+  const Ref<> ask = of_ours("derivative_of");
+  const Ref<> found = ask ? Ref<>::steal(PyObject_CallOneArg(ask.get(), object)) : Ref<>();
+  PyErr_Clear();
+  if (!found || found.get() == Py_None) return nullptr;
+  std::vector<V> arguments{callable};
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(found.get()); ++i)
+    arguments.push_back(wrap_constant(t, t.keep(Ref<>::borrow(PyTuple_GET_ITEM(found.get(), i))).get()));
+  arguments.insert(arguments.end(), positional.begin(), positional.end());
+  return call_instead(t, of_ours("operator"), callable, torch_operator_name(object), std::move(arguments), keywords);
 }
 
 }  // namespace fj

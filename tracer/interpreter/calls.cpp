@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "segment/recipe.h"
 #include "tracer/frontends/numpy/calls.h"
+#include "tracer/gradients/given_derivative.h"
 #include "tracer/gradients/graph_transforms.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/scopes.h"
@@ -401,34 +402,13 @@ V extern_function(TraceRun& t, RowlessCall& call) {
   for (const V& argument : call.positional) any_array = any_array || holds_array(t, argument);
   for (auto& [name, argument] : call.keywords) any_array = any_array || holds_array(t, argument);
   if (!any_array) return nullptr;
+  if (V done = call_operator_with_derivative(t, call.callable, call.positional, call.keywords)) return done;
   guard_callable(t, call);
   return t.extern_call(call.callable, call.positional, call.keywords);
 }
 
-/// Python code that is traced in the place of a function of torch; null: there is none.
-PyObject* traced_for_torch(PyObject* callable) {
-  if (!PyFunction_Check(callable) || !torch_module()) return nullptr;
-  PyObject* const known = once([] {
-    Ref<> helpers = Ref<>::steal(PyImport_ImportModule("framejit._support.given_derivatives"));
-    PyObject* made = helpers ? PyObject_CallMethod(helpers.get(), "traced_instead", nullptr) : nullptr;
-    PyErr_Clear();
-    return made;
-  });
-  PyObject* found = known ? PyDict_GetItemWithError(known, callable) : nullptr;
-  PyErr_Clear();
-  return found;
-}
-
-V torch_function(TraceRun& t, RowlessCall& call) {
-  PyObject* code = traced_for_torch(call.object);
-  if (!code) return nullptr;
-  guard_value(t, call.value);
-  try {
-    return t.call(wrap_constant(t, code), std::move(call.positional), std::move(call.keywords));
-  } catch (const BreakGraph& inside) {
-    t.break_location.reset();  // in code of ours
-    break_graph(inside.reason, callable_name(call.callable) + ": " + inside.detail);
-  }
+V function_with_derivative(TraceRun& t, RowlessCall& call) {
+  return call_function_with_derivative(t, call.callable, call.positional, call.keywords);
 }
 
 V library_object(TraceRun& t, RowlessCall& call) {

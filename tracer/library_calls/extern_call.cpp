@@ -651,7 +651,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     if (const ExternArgument* argument = given(flag);
         derived && argument && argument->object && PyObject_IsTrue(argument->object.get()) == 1)
       break_graph(BreakReason::Gradient, "`" + call_.name + "`, whose gradient is a sparse tensor");
-  if (derived && call_.random)
+  if (derived && call_.random && !effects.repeatable)
     break_graph(BreakReason::Gradient, "`" + call_.name + "` draws random numbers in torch, which has its derivative");
   call_.grad = call_.grad && !derived;  // its derivative is recorded when it is asked for
 
