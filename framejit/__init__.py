@@ -24,6 +24,7 @@ else:
     from framejit._graph.capture import capture
     from framejit._graph.fx import from_fx, fx_backend
     from framejit._graph.nodes import Graph, Node
+    from framejit._library_functions import library_function
     from framejit._pickle import reduce_function as _reduce_function, reduce_method as _reduce_method
     from framejit._transforms import grad, hessian, jacobian, jvp, value_and_grad, vjp, vmap
 

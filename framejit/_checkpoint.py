@@ -1,7 +1,6 @@
 """Checkpoints: functions that backward computes again, instead of keeping what they computed.
 
-While tracing, marks say where such a function begins and ends (`checkpoint_begins` in tracer/gradients/graph_transforms.cpp), and
-`choose_saved`
+While tracing, marks say where such a function begins and ends (`checkpoint_begins` in tracer/gradients/graph_transforms.cpp), and `choose_saved`
 keeps nothing from between them that can be computed again. What CPython runs is torch's own checkpoint.
 """
 import functools
@@ -34,19 +33,15 @@ def _called(function, args, kwargs):
 def checkpoint(function):
     """The function that computes what `function` does, and keeps less for its derivative: as jax.checkpoint and torch.utils.checkpoint.
 
-    function: any callable, of NumPy arrays or tensors. Where a derivative is taken, what it computes inside is not kept for backward,
-    which computes it
-    again from the arguments and what the function closes over. Kept are the results, as far as their derivatives need them, and inside
-    what a second
-    computation may give otherwise, or would report twice: random numbers, what a function of the library computed that runs as a call,
-    and indexing by arrays.
-    Checkpoints may stand in each other.
+    function: any callable, of NumPy arrays or tensors. Where a derivative is taken, what it computes inside is not kept for backward, which computes it
+    again from the arguments and what the function closes over. Kept are the results, as far as their derivatives need them, and of what is inside that
+    which a second computation may give otherwise, or would report twice: random numbers, what a function of the library computed that runs as a call,
+    and indexing by arrays. Checkpoints may stand in each other.
 
-    It holds in compiled code for torch's backward(), and for the pullback of framejit.vjp. Where forward and backward are one graph
-    (framejit.grad and its
-    like, backward() in compiled code), the function is called as it is. In CPython tensors are given to torch.utils.checkpoint
-    (use_reentrant=False), as
-    they are where the function can't be compiled whole, or writes into what was there before. Raises TypeError for what can't be called.
+    It holds in compiled code for torch's backward(), and for the pullback of framejit.vjp. Where forward and backward are one graph (framejit.grad and
+    its like, backward() in compiled code), the function is called as it is. In CPython tensors are given to torch.utils.checkpoint
+    (use_reentrant=False), as they are where the function can't be compiled whole, or writes into what was there before. Raises TypeError for what can't
+    be called.
 
         block = framejit.checkpoint(lambda x, w, v: x + torch.nn.functional.gelu(x @ w) @ v)
 
@@ -80,8 +75,7 @@ def of_torch(function, *args, use_reentrant=None, context_fn=None, determinism_c
 
 
 def _reaches(args, torch):
-    """Whether the gradients of a reentrant checkpoint are those of the function: its results require them by a tensor among the
-    arguments, and no
+    """Whether the gradients of a reentrant checkpoint are those of the function: its results require them by a tensor among the arguments, and no
     tensor in a structure is passed by."""
     found = False
     for arg in args:

@@ -7,7 +7,7 @@ So rules are derived as other code is, and a rule that calls its own function ge
 import functools
 import inspect
 
-from framejit._api import disable, is_compiling
+from framejit._api import is_compiling
 from framejit._transforms import _batches, _fields, _leaves, _map, _pull, _stack, _watch, _within
 
 _INTEGERS = {2: "int16", 4: "int32", 8: "int64"}
@@ -182,6 +182,8 @@ def _place(function):
 class CustomDerivative:
     """A function with a derivative of its own: what `custom_derivative` returns."""
 
+    _keywords_allowed = False
+
     def __init__(self, function):
         if not callable(function):
             raise TypeError(f"framejit.custom_derivative takes a callable, not {function!r}")
@@ -196,6 +198,8 @@ class CustomDerivative:
             parameters = []
         for parameter in parameters:
             if parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
+                if self._keywords_allowed:
+                    continue
                 raise TypeError(f"framejit.custom_derivative: {self._text} has the keyword parameter {parameter.name!r}; "
                                 "derivatives are given by position, and so are its arguments")
             if parameter.kind != parameter.VAR_POSITIONAL:
@@ -335,7 +339,6 @@ def _recorded_by_torch(args, kwargs):
     return False
 
 
-@disable
 def _call_of_torch(custom, args):
     """Of tensors that require gradients, for backward()."""
     from framejit._support.custom_derivatives import call

@@ -81,7 +81,10 @@ class custom_derivative:
     def vjp(self, rule):
         return rule
 
-    jvp = vjp
+    jvp = result = batched = vjp
+
+
+library_function = custom_derivative
 
 
 def _nothing(*arguments, **keywords):
@@ -101,5 +104,5 @@ def cache_info():
 
 __all__ = ["BackendError", "Dim", "Error", "GraphBreakError", "GraphError", "cache_info", "capture", "checkpoint", "compile",
            "custom_derivative", "disable", "explain", "from_fx", "fx_backend", "grad", "graph_break", "hessian", "is_compiling",
-           "jacobian", "jvp", "mark_dynamic", "options", "register_backend", "reset", "set_logs", "stop_gradient",
+           "jacobian", "jvp", "library_function", "mark_dynamic", "options", "register_backend", "reset", "set_logs", "stop_gradient",
            "value_and_grad", "vjp", "vmap"]

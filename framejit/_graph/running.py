@@ -14,7 +14,10 @@ def compiled(graph, backend=None, options=None, library=None):
 
     core, saved = graph._as_core(), graph._saved
     library = saved.library if saved is not None else library or graph._library()
-    function = graph_code.function(core, library, checked=True)
+    try:
+        function = graph_code.function(core, library, checked=True)
+    except TypeError as error:
+        raise GraphError(f"{graph._title()} can't be run: {error}") from None
     if saved is not None and saved.signature is not None:
         try:
             signature.check_results(graph)

@@ -463,7 +463,8 @@ def _library_call(step, arrays):
 
 def _numpy_call(step, *xs):
     if not calls.is_text(step.attrs["callee"]) or not step.attrs["callee"].partition("(")[0].rpartition(" ")[2].startswith("numpy."):
-        return _no_numpy(step, *xs)
+        raise TypeError(f"the call of `{step.attrs['callee']}` has no text, and only the program it was traced for can make it; "
+                        "try level=\"primitive\" where it was captured")
     return _library_call(step, xs)
 
 

@@ -68,6 +68,8 @@ std::string signature(const ExternCall& call, std::span<const ExternArray> opera
   std::string text;
   append_address(text, call.callable.get());
   alive.push_back(call.callable);
+  if (call.rule) append_address(text, call.rule.get());
+  alive.push_back(call.rule);
   text += "@" + std::to_string(call.library == Library::Numpy ? 0 : torch_modes());
   if (call.device != kHost) text += "@" + device_text(call.device);
   for (const ExternArray& operand : operands) {
@@ -297,8 +299,8 @@ Prediction run_on_meta(const ExternCall& call, std::span<const ExternArray> oper
     std::vector<std::int64_t> versions;
     for (const Ref<>& tensor : metas) versions.push_back(attribute_number(tensor.get(), "_version"));
     Ref<> returned = by_rule(call, meta);
-    if (!returned)
-      returned = call_on_tensors(call.callable.get(), meta.positional.get(), meta.keywords.get());
+    PyObject* const callable = call.rule ? call.rule.get() : call.callable.get();
+    if (!returned) returned = call_on_tensors(callable, meta.positional.get(), meta.keywords.get());
     if (!returned) throw take_error();
     for (std::size_t i = 0; i < metas.size(); ++i) {
       prediction.version_moves.push_back(int(attribute_number(metas[i].get(), "_version") - versions[i]));
@@ -479,7 +481,8 @@ bool observe(const ExternCall& call, std::span<const ExternArray> operands, std:
     predict(call, operands, symbols);
     std::vector<Ref<>> alive;
     memory().by_signature.at(signature(call, operands, symbols, alive)).refusal =
-        "returns what depends on data in its sizes or kinds";
+        call.rule ? "returns what the rule for its result does not say"
+                  : "returns what depends on data in its sizes or kinds";
     ++memory().wrong_at[call.place + call.name];
     return true;
   }

@@ -96,6 +96,8 @@ struct PastCall {
 struct ExternCall {
   std::string name;             // for logs: "conv2d"
   Ref<> callable;
+  Ref<> rule;                   // what is called in its place to predict what it returns; null: it is
+  Ref<> of_all;                 // what is called in its place with one more axis in front, if it is stacked; null: it is
   std::vector<ExternArgument> positional;
   std::vector<std::pair<Ref<>, ExternArgument>> keywords;  // names are interned str
   ExternStructure structure;
@@ -108,7 +110,7 @@ struct ExternCall {
   Ref<> autocast_dtype;
   std::optional<OnceCall> once;  // it must not be made again for one call of the user's
   Library library = Library::Torch;  // whose function it is: arrays are given to it as that library's
-  bool stacked = false;         // NumPy: given arrays with one more axis in front, it gives a result for each index
+  bool stacked = false;         // given arrays with one more axis in front, it gives a result for each index
   bool derivative = false;      // strides of its results' axes of one element may be any
   int device = kHost;           // where they are, and what it makes
   std::string place;            // file:line of the call, for counting wrong predictions

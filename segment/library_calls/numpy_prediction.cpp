@@ -130,8 +130,8 @@ Prediction try_numpy(const ExternCall& call, std::span<const ExternArray> operan
       for (std::int64_t size : operand.shape) count *= size;
       elements += count;
     }
-    if (elements == 0 && !operands.empty()) throw std::string("of no elements");
-    if (elements > kMostElements) throw std::string("is too large to be tried");
+    if (elements == 0 && !operands.empty() && !call.rule) throw std::string("of no elements");
+    if (elements > kMostElements && !call.rule) throw std::string("is too large to be tried");
     std::vector<Ref<>> arrays;
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const bool written = std::find(call.mutated.begin(), call.mutated.end(), int(i)) != call.mutated.end();
@@ -150,7 +150,8 @@ Prediction try_numpy(const ExternCall& call, std::span<const ExternArray> operan
       Ref<> made = extern_argument(argument, arrays, symbols);
       if (!made || PyDict_SetItem(names.get(), name.get(), made.get()) < 0) throw take_error();
     }
-    Ref<> returned = try_on_stand_ins(call.callable.get(), positional.get(), names.get());
+    PyObject* const callable = call.rule ? call.rule.get() : call.callable.get();
+    Ref<> returned = try_on_stand_ins(callable, positional.get(), names.get());
     if (!returned) throw take_error();
     Reader reader{arrays, prediction, {}};
     prediction.structure = reader.read(returned.get());

@@ -356,14 +356,23 @@ V left(TraceRun& t, const V& number) {
   return t.none();
 }
 
+/// With arrays in the place of numbers.
+ExternStructure of_arrays(ExternStructure structure) {
+  if (structure.kind == ExternStructure::Kind::Number) structure.kind = ExternStructure::Kind::Array;
+  for (ExternStructure& item : structure.items) item = of_arrays(std::move(item));
+  return structure;
+}
+
 /// A library call that takes all examples at once.
 std::optional<std::int64_t> call_of_all(TraceRun& t, std::int64_t handle, const SymDim& count) {
   ExternCall call = (*t.externs)[handle];
   if (!call.stacked) return std::nullopt;
+  if (call.of_all) call.callable = call.of_all;
   for (ExternResult& result : call.results) {
     result.shape.insert(result.shape.begin(), count);
     result.strides = row_major(result.shape);
   }
+  call.structure = of_arrays(std::move(call.structure));
   return t.externs->add(std::move(call));
 }
 

@@ -396,6 +396,10 @@ V class_object(TraceRun& t, RowlessCall& call) {
 }
 
 V extern_function(TraceRun& t, RowlessCall& call) {
+  if (is_library_function(call.object)) {
+    guard_callable(t, call);
+    return t.extern_call(call.callable, call.positional, call.keywords);
+  }
   const ExternUse use = extern_use(call.object);
   if (use == ExternUse::No) return nullptr;
   bool any_array = use == ExternUse::Always;

@@ -13,4 +13,7 @@ V call_transformed_numpy(TraceRun& t, const V& callable, const std::vector<V>& p
 
 V make_partial(TraceRun& t, PyTypeObject* type, const std::vector<V>& positional, Keywords keywords);
 
+/// A node of framejit.library_function.
+bool is_library_function(PyObject* callable);
+
 }  // namespace fj

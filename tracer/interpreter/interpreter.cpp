@@ -175,6 +175,21 @@ namespace {
 
 constexpr std::size_t kInlineDepth = 80;
 
+/// Whether these are the globals of code of framejit's own, which is traced as part of the user's.
+bool is_framejits(PyObject* globals) {
+  static PyObject* const key = PyUnicode_InternFromString("__name__");
+  PyObject* name = globals && PyDict_Check(globals) ? PyDict_GetItemWithError(globals, key) : nullptr;
+  PyErr_Clear();
+  return name && PyUnicode_Check(name) && text_of(name).starts_with("framejit.");
+}
+
+/// The innermost frame of code of the user's: messages and nodes name its line.
+std::size_t users_frame(const std::vector<Frame*>& frames) {
+  std::size_t last = frames.size() - 1;
+  while (last > 0 && is_framejits(frames[last]->globals.get())) --last;
+  return last;
+}
+
 /// Keeps `frames` right when a break unwinds.
 class Entered {
  public:
@@ -237,7 +252,7 @@ V TraceRun::run_frame(Frame& frame) {
   } catch (const BreakGraph&) {
     if (!break_location) {
       break_location = location();
-      break_function = text_of(frame.co->co_qualname);
+      break_function = text_of(frames[users_frame(frames)]->co->co_qualname);
     }
     throw;
   }
@@ -256,9 +271,7 @@ void TraceRun::log_instruction(const Frame& frame, const FjInstr& instr) const {
 
 Location TraceRun::location() const {
   if (frames.empty()) return {};
-  std::size_t last = frames.size() - 1;
-  while (last > 0 && is_traced_when_transformed(frames[last]->globals.get())) --last;  // the line is the user's
-  const Frame& frame = *frames[last];
+  const Frame& frame = *frames[users_frame(frames)];
   Location result;
   result.file = text_of(frame.co->co_filename);
   result.line = frame.code->instrs[frame.executing].line;

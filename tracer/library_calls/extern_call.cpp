@@ -38,13 +38,21 @@ std::int64_t floor_divide(std::int64_t a, std::int64_t b) { return floor_quotien
 
 class ExternBuilder {
  public:
-  ExternBuilder(TraceRun& tracer, const V& callable) : t_(tracer) {
+  /// `declared`: it is a node of framejit.library_function, of arrays of this library.
+  ExternBuilder(TraceRun& tracer, const V& callable, std::optional<Library> declared) : t_(tracer) {
     call_.callable = as<ObjectValue>(callable)->object;
     Ref<> name = Ref<>::steal(PyObject_GetAttrString(call_.callable.get(), "__name__"));
     if (!name) PyErr_Clear();
-    numpy_ = find_numpy_call(call_.callable.get());
-    if (numpy_) {
-      ufunc_ = call_.callable;
+    static const NumpyCall any_function{{}, false, true, nullptr};
+    numpy_ = !declared                     ? find_numpy_call(call_.callable.get())
+             : declared == Library::Numpy ? &any_function
+                                           : nullptr;
+    ufunc_ = call_.callable;
+    if (declared) {
+      declared_ = call_.callable;
+      call_.library = *declared;
+      call_.stacked = true;
+    } else if (numpy_) {
       call_.library = Library::Numpy;
       call_.callable = numpy_->function;
     } else {
@@ -64,6 +72,11 @@ class ExternBuilder {
 
  private:
   ExternArgument argument(const V& value);
+  void note_kind(const char* kind, int rank) {
+    Ref<> made = kind ? Ref<>::steal(PyUnicode_FromString(kind)) : Ref<>::steal(PyLong_FromLong(rank));
+    FJ_CHECK(made && PyList_Append(kinds_.get(), made.get()) == 0, "no memory");
+  }
+  void prepare_declared();
   void prepare_numpy();
   Strides layout_given(const ArrayValue& array) const;
   void write_numpy(const ExternArgument& argument);
@@ -93,6 +106,8 @@ class ExternBuilder {
   bool late_ = false;
   const NumpyCall* numpy_ = nullptr;
   Ref<> ufunc_;  // the function of NumPy as the program has it
+  Ref<> declared_;  // a node of framejit.library_function
+  Ref<> kinds_ = Ref<>::steal(PyList_New(0));  // of its arrays, as its Python code takes them
 };
 
 bool is_dense(const ArrayValue& array, TraceRun& t);
@@ -117,7 +132,9 @@ ExternArgument ExternBuilder::argument(const V& value) {
         give_up("`" + call_.name + "` of a number of " + device_text(array->storage->device) + " beside tensors of " +
                 device_text(t_.placement->made_on));
       // Universal functions take an array of rank 0 for the scalar it is given as.
-      if (array->numpy_scalar && std::strcmp(Py_TYPE(call_.callable.get())->tp_name, "numpy.ufunc"))
+      if (declared_)
+        note_kind(array->numpy_scalar ? "scalar" : nullptr, array->rank());
+      else if (array->numpy_scalar && std::strcmp(Py_TYPE(call_.callable.get())->tp_name, "numpy.ufunc"))
         give_up("`" + call_.name + "` of a NumPy scalar");
       result.kind = ExternArgument::Kind::Operand;
       // One array given twice is one operand: the function may look at that.
@@ -159,6 +176,19 @@ ExternArgument ExternBuilder::argument(const V& value) {
       return result;
     }
     default: {
+      // A number that only a run knows: an array of rank 0 to the program.
+      ValueId number;
+      if (auto* known = declared_ ? as<NumberValue>(value) : nullptr) number = known->contents;
+      if (declared_ && value->kind == ValueKind::Object) number = t_.float_input(value);
+      if (number.valid()) {
+        note_kind("number", 0);
+        result.kind = ExternArgument::Kind::Operand;
+        result.index = int(operands_.size());
+        operands_.push_back(number);
+        operand_values_.push_back(t_.new_array(call_.library, number));
+        operand_strides_.push_back(Strides{});
+        return result;
+      }
       if (numpy_ && value->kind == ValueKind::Object && t_.float_input(value).valid())
         give_up("`" + call_.name + "` of a float that changes between calls");
       PyObject* object = t_.constant_object(value);
@@ -205,6 +235,20 @@ void ExternBuilder::find_mutated(const Prediction& prediction) {
         give_up("`" + call_.name + "` writes into a tensor that shares memory with another argument");
     call_.mutated.push_back(index);
   }
+}
+
+/// The function for these kinds of arguments, and the rule for its result.
+void ExternBuilder::prepare_declared() {
+  Ref<> kinds = Ref<>::steal(PyList_AsTuple(kinds_.get()));
+  Ref<> call = kinds ? Ref<>::steal(PyObject_CallMethod(declared_.get(), "call_of", "(O)", kinds.get())) : Ref<>();
+  Ref<> rule = call ? Ref<>::steal(PyObject_GetAttrString(call.get(), "rule")) : Ref<>();
+  Ref<> one = rule ? Ref<>::steal(PyObject_GetAttrString(call.get(), "of_one")) : Ref<>();
+  if (!one) give_up("`" + call_.name + "`: " + take_error());
+  call_.callable = one;
+  call_.rule = rule;
+  call_.of_all = call;
+  if (requires_grad_ && t_.modes->now.records())
+    break_graph(BreakReason::NoDerivativeRule, "`" + call_.name + "`, which has neither a vjp nor a jvp");
 }
 
 /// What the function writes into: its first argument, or what it is given as `out`.
@@ -627,8 +671,9 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   for (auto& [name, value] : keywords)
     call_.keywords.emplace_back(Ref<>::steal(PyUnicode_InternFromString(name.c_str())), argument(value));
   static const ExternEffects nothing{};
+  if (declared_) prepare_declared();
   if (numpy_) prepare_numpy();
-  const ExternEffects& effects = numpy_ ? nothing : extern_effects(call_.name);
+  const ExternEffects& effects = numpy_ || declared_ ? nothing : extern_effects(call_.name);
   call_.random = effects.random && !draws_nothing(call_);
   if (call_.random && t_.transforms->depth > 0)
     break_graph(BreakReason::OneExample, "`" + call_.name + "` draws once for all examples");
@@ -761,6 +806,11 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
 
 }  // namespace
 
+bool is_library_function(PyObject* callable) {
+  PyObject* const type = once([] { return imported("framejit._library_functions", "Node").release(); });
+  return reinterpret_cast<PyObject*>(Py_TYPE(callable)) == type;
+}
+
 V TraceRun::extern_call(const V& callable, const std::vector<V>& positional,
                         const std::vector<std::pair<std::string, V>>& keywords) {
   for (auto& [name, value] : keywords)
@@ -769,7 +819,17 @@ V TraceRun::extern_call(const V& callable, const std::vector<V>& positional,
   FJ_CHECK(as<ObjectValue>(callable), "extern call of something made in the trace");
   if (V done = call_transformed_numpy(*this, callable, positional, keywords)) return done;
   const DeviceScope scope(*this, positional, keywords);
-  return ExternBuilder(*this, callable).run(positional, keywords);
+  std::optional<Library> declared;
+  if (is_library_function(as<ObjectValue>(callable)->object.get())) {
+    const auto is_torch = [&](const V& value) {
+      const Array array = array_of(value);
+      return array && array->library == Library::Torch;
+    };
+    std::vector<V> all = positional;
+    for (auto& [name, value] : keywords) all.push_back(value);
+    declared = std::any_of(all.begin(), all.end(), is_torch) ? Library::Torch : Library::Numpy;
+  }
+  return ExternBuilder(*this, callable, declared).run(positional, keywords);
 }
 
 }  // namespace fj
