@@ -1,6 +1,6 @@
 // Matrix products against the plain sum. This process has no library of its own: run with FRAMEJIT_TEST_BLAS=<path>
 // (see CMakeLists.txt) the same tests run on NumPy's OpenBLAS or torch's MKL.
-#include "runtime/blas.h"
+#include "runtime/products/blas.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
