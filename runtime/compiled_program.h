@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/blas.h"
+#include "runtime/products/blas.h"
 #include "runtime/device.h"
 #include "runtime/kernel_code.h"
 #include "runtime/program.h"

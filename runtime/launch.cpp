@@ -6,7 +6,7 @@
 #include <atomic>
 #include <utility>
 
-#include "runtime/allocator.h"
+#include "runtime/kept_block.h"
 #include "runtime/float_flags.h"
 #include "runtime/scratch.h"
 #include "runtime/special_values.h"
@@ -25,27 +25,6 @@ constexpr double kChunkNanoseconds = 8000;
 constexpr double kMostChunkNanoseconds = 1e6;
 constexpr double kProductNanoseconds = 0.02;  // of one product and sum
 constexpr double kCopiedByteNanoseconds = 0.15;
-
-/// Memory that a thread keeps for the next time; grows.
-class KeptBlock {
- public:
-  ~KeptBlock() {
-    if (memory_) release_block(memory_, bytes_);
-  }
-  /// Null if there is none.
-  char* get(std::size_t bytes) {
-    if (bytes_ < bytes) {
-      if (memory_) release_block(memory_, bytes_);
-      memory_ = allocate_block(bytes);
-      bytes_ = memory_ ? bytes : 0;
-    }
-    return static_cast<char*>(memory_);
-  }
-
- private:
-  void* memory_ = nullptr;
-  std::size_t bytes_ = 0;
-};
 
 /// Memory of this thread for the kernel it runs.
 char* thread_scratch(std::size_t bytes) {
@@ -94,9 +73,11 @@ struct Launch {
 /// infinities the host tells (docs/numerics.md).
 template <class T>
 std::uint32_t multiply_as(std::int64_t m, std::int64_t n, std::int64_t k, const char* a, MatrixLayout a_layout,
-                          const char* b, MatrixLayout b_layout, char* c, std::int64_t c_stride, bool conditions) {
+                          const char* b, MatrixLayout b_layout, char* c, std::int64_t c_stride, bool conditions,
+                          int threads) {
   auto* result = reinterpret_cast<T*>(c);
-  gemm(m, n, k, reinterpret_cast<const T*>(a), a_layout, reinterpret_cast<const T*>(b), b_layout, result, c_stride);
+  gemm(m, n, k, reinterpret_cast<const T*>(a), a_layout, reinterpret_cast<const T*>(b), b_layout, result, c_stride,
+       threads);
   if (!conditions) return 0;
   std::uint32_t status = 0;
   for (std::int64_t i = 0; i < m; ++i) {
@@ -408,7 +389,7 @@ std::uint32_t Launcher::multiply_rows(const ProgramMatmul& plan, std::span<const
     }
     auto* run = plan.dtype == DType::F32 ? multiply_as<float> : multiply_as<double>;
     status |= run(to - from, n, k, pointers[plan.a] + a * size, a_layout, pointers[plan.b] + b * size, b_layout,
-                  pointers[plan.c] + c * size, c_stride, parts_.float_conditions);
+                  pointers[plan.c] + c * size, c_stride, parts_.float_conditions, parts_.threads);
   }
   return status;
 }

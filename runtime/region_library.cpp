@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "runtime/blas.h"
+#include "runtime/products/blas.h"
 #include "runtime/float_flags.h"
 
 namespace fj {

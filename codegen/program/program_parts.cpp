@@ -6,7 +6,7 @@
 #include <limits>
 #include <variant>
 
-#include "runtime/blas.h"
+#include "runtime/products/blas.h"
 
 namespace fj {
 

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "codegen/program/step_effects.h"
-#include "runtime/blas.h"
 
 namespace fj {
 
@@ -116,7 +115,7 @@ class Chain {
 
   /// nullopt: not worth it.
   std::optional<ProgramBlocks> blocks() const {
-    if (end_ - begin_ < 2 || (has_product_ && !has_one_thread_products())) return std::nullopt;
+    if (end_ - begin_ < 2) return std::nullopt;
     ProgramBlocks result;
     result.rows = rows_;
     std::int64_t row_bytes = 0, together = 1;

@@ -7,11 +7,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <mutex>
 #include <string>
 #include <vector>
+
+#include "runtime/products/packed_product.h"
+#include "runtime/thread_pool.h"
 
 namespace fj {
 namespace {
@@ -135,17 +140,97 @@ Leading leading(MatrixLayout layout, std::int64_t rows, std::int64_t columns) {
 }
 
 template <class T>
-void product(Gemm<T> function, std::int64_t largest, std::int64_t m, std::int64_t n, std::int64_t k, const T* a,
-             MatrixLayout al, const T* b, MatrixLayout bl, T* c, std::int64_t cs) {
-  if (m == 0 || n == 0) return;
-  if (function == nullptr || k == 0 || !is_gemm_layout(al, m, k) || !is_gemm_layout(bl, k, n))
-    return plain_gemm(m, n, k, a, al, b, bl, c, cs);
+void library_product(Gemm<T> function, std::int64_t m, std::int64_t n, std::int64_t k, const T* a, MatrixLayout al,
+                     const T* b, MatrixLayout bl, T* c, std::int64_t cs) {
   const Leading x = leading(al, m, k), y = leading(bl, k, n);
   const std::int64_t c_stride = m == 1 ? std::max(n, cs) : cs;
-  if (std::max({m, n, k, x.stride, y.stride, c_stride}) > largest) return plain_gemm(m, n, k, a, al, b, bl, c, cs);
   // Row-major c = a b is column-major transpose(c) = transpose(b) transpose(a).
   const T one = 1, zero = 0;
   function(&y.transpose, &x.transpose, &n, &m, &k, &one, b, &y.stride, a, &x.stride, &zero, c, &c_stride, 1, 1);
+}
+
+/// Whether the library takes a product of these sizes and strides.
+bool library_takes(std::int64_t largest, std::int64_t m, std::int64_t n, std::int64_t k, MatrixLayout al,
+                   MatrixLayout bl, std::int64_t cs) {
+  return k > 0 && is_gemm_layout(al, m, k) && is_gemm_layout(bl, k, n) &&
+         std::max({m, n, k, leading(al, m, k).stride, leading(bl, k, n).stride, std::max(n, cs)}) <= largest;
+}
+
+// ---- who computes it
+
+thread_local int products_alone = 0;  // OneThreadProducts that live
+std::atomic<ProductBy> product_by{ProductBy::Measured};
+
+/// The next power of two, up to 4096; from 512 on in all three one class.
+constexpr int kBuckets = 13;
+int bucket(std::int64_t size) { return std::min(int(std::bit_width(std::uint64_t(size - 1))), kBuckets - 1); }
+
+struct Classes {
+  /// By dtype, threads, library, layouts, m, n and k: what was measured.
+  std::atomic<std::uint8_t> found[2][2][2][4][kBuckets][kBuckets][kBuckets];
+};
+Classes& classes() {
+  static auto& all = *new Classes{};
+  return all;
+}
+
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Ours if it takes no longer: its results do not depend on the number of threads.
+constexpr double kMargin = 1.03;
+
+template <class T>
+void gemm_by(Gemm<T> function, const Blas& library, std::int64_t m, std::int64_t n, std::int64_t k, const T* a,
+             MatrixLayout al, const T* b, MatrixLayout bl, T* c, std::int64_t cs, int threads) {
+  if (m == 0 || n == 0) return;
+  const bool alone = products_alone > 0;
+  if (alone || threads < 0) threads = 1;
+  else if (threads == 0) threads = thread_count();
+  const auto own = [&](std::int64_t rows, std::int64_t columns, std::int64_t depth) {
+    return packed_product(rows, columns, depth, a, al, b, bl, c, cs, threads);
+  };
+  const auto theirs = [&](std::int64_t rows, std::int64_t columns, std::int64_t depth) {
+    library_product(function, rows, columns, depth, a, al, b, bl, c, cs);
+  };
+  const bool can = function != nullptr && (!alone || library.threads != nullptr) &&
+                   library_takes(library.largest, m, n, k, al, bl, cs);
+  const ProductBy by = product_by.load(std::memory_order_relaxed);
+  if (!can || by == ProductBy::Own) {
+    if (own(m, n, k)) return;
+    return can ? theirs(m, n, k) : plain_gemm(m, n, k, a, al, b, bl, c, cs);
+  }
+  if (by == ProductBy::Library) return theirs(m, n, k);
+  const bool large = std::min({m, n, k}) >= 512;
+  const auto of = [&](std::int64_t size) { return large ? 9 : bucket(size); };
+  const int layouts = (leading(al, m, k).transpose == 'T') * 2 + (leading(bl, k, n).transpose == 'T');
+  std::atomic<std::uint8_t>& known =
+      classes().found[sizeof(T) == 8][threads > 1][library.best][layouts][of(m)][of(n)][of(k)];
+  std::uint8_t choice = known.load(std::memory_order_relaxed);
+  if (choice == 0) {
+    // On a part of this product, whose result comes after that: a thin one as far as memory matters.
+    constexpr std::int64_t kSide = 512, kElements = 1 << 22;
+    const std::int64_t thin = std::min(m, n);
+    const std::int64_t most = thin <= 8 ? kElements : kSide;
+    const std::int64_t rows = std::min(m, most), columns = std::min(n, most),
+                       depth = std::min(k, thin <= 8 ? std::max(kElements / std::max(rows, columns), kSide) : most);
+    double best[2] = {1e30, 1e30};
+    bool all = true;
+    for (int round = 0; round < 4 && all; ++round)
+      for (int which = 0; which < 2; ++which) {
+        const double start = seconds();
+        if (which == 0) all = own(rows, columns, depth) && all;
+        else theirs(rows, columns, depth);
+        if (round > 0) best[which] = std::min(best[which], seconds() - start);
+      }
+    choice = all && best[0] <= kMargin * best[1] ? 1 : 2;
+    // Another thread may have measured too: the first says it for both.
+    std::uint8_t unknown = 0;
+    if (!known.compare_exchange_strong(unknown, choice)) choice = unknown;
+  }
+  if (choice == 1 && own(m, n, k)) return;
+  theirs(m, n, k);
 }
 
 }  // namespace
@@ -159,25 +244,27 @@ bool is_gemm_layout(MatrixLayout layout, std::int64_t rows, std::int64_t columns
 }
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, MatrixLayout al, const float* b,
-          MatrixLayout bl, float* c, std::int64_t cs) {
+          MatrixLayout bl, float* c, std::int64_t cs, int threads) {
   const Blas& library = blas();
-  product(library.sgemm, library.largest, m, n, k, a, al, b, bl, c, cs);
+  gemm_by(library.sgemm, library, m, n, k, a, al, b, bl, c, cs, threads);
 }
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const double* a, MatrixLayout al, const double* b,
-          MatrixLayout bl, double* c, std::int64_t cs) {
+          MatrixLayout bl, double* c, std::int64_t cs, int threads) {
   const Blas& library = blas();
-  product(library.dgemm, library.largest, m, n, k, a, al, b, bl, c, cs);
+  gemm_by(library.dgemm, library, m, n, k, a, al, b, bl, c, cs, threads);
 }
 
-bool has_one_thread_products() { return blas().threads != nullptr; }
-
 OneThreadProducts::OneThreadProducts() {
+  ++products_alone;
   if (const auto set = blas().threads) before_ = set(1);
 }
 OneThreadProducts::~OneThreadProducts() {
+  --products_alone;
   if (const auto set = blas().threads) set(before_);
 }
+
+void set_product_by(ProductBy by) { product_by = by; }
 
 std::string blas_name() { return blas().name; }
 

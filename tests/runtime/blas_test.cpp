@@ -5,11 +5,14 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <random>
 #include <vector>
+
+#include "runtime/products/packed_product.h"
 
 namespace fj {
 namespace {
@@ -75,6 +78,73 @@ TEST(Blas, MultipliesInEveryLayout) {
             check_product<float>(m, n, k, layouts & 1, layouts & 2, margin);
             check_product<double>(m, n, k, layouts & 1, layouts & 2, margin);
           }
+}
+
+/// Our own products, with each set of vectors that this processor has.
+class OwnProducts : public testing::TestWithParam<ProductVectors> {
+ protected:
+  void SetUp() override {
+    set_product_by(ProductBy::Own);
+    set_product_vectors(GetParam());
+    if (product_vectors() != GetParam()) GTEST_SKIP() << "this processor has none of these vectors";
+  }
+  void TearDown() override {
+    set_product_by(ProductBy::Measured);
+    set_product_vectors(ProductVectors::Avx512);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Blas, OwnProducts,
+                         testing::Values(ProductVectors::Baseline, ProductVectors::Avx2, ProductVectors::Avx512));
+
+TEST_P(OwnProducts, GoByPanelsRowsAndDots) {
+  for (std::int64_t m : {1, 2, 3, 4, 5, 12, 13, 25, 50})
+    for (std::int64_t n : {1, 2, 3, 8, 17, 32, 33, 100})
+      for (std::int64_t k : {1, 2, 16, 33, 257, 513})
+        for (int layouts = 0; layouts < 4; ++layouts) {
+          check_product<float>(m, n, k, layouts & 1, layouts & 2, layouts);
+          check_product<double>(m, n, k, layouts & 1, layouts & 2, 3 - layouts);
+        }
+}
+
+TEST_P(OwnProducts, AreLargerThanTheCaches) {
+  for (int layouts = 0; layouts < 4; ++layouts) {
+    check_product<float>(400, 2100, 300, layouts & 1, layouts & 2, 1);
+    check_product<float>(5, 5000, 700, layouts & 1, layouts & 2, 1);
+    check_product<float>(5000, 5, 700, layouts & 1, layouts & 2, 1);
+    check_product<double>(1, 3000, 3000, layouts & 1, layouts & 2, 1);
+    check_product<double>(3000, 1, 3000, layouts & 1, layouts & 2, 1);
+  }
+}
+
+TEST_P(OwnProducts, AreTheSameBitsOnAnyNumberOfThreads) {
+  std::mt19937 random(3);
+  for (auto [m, n, k] : {std::array<std::int64_t, 3>{300, 500, 700}, {1, 5000, 800}, {5000, 1, 800}, {20, 700, 900}}) {
+    Matrix<float> a(m, k, false, 0, random), b(k, n, false, 0, random);
+    std::vector<float> one(std::size_t(m * n)), many(one);
+    gemm(m, n, k, a.memory.data(), a.layout, b.memory.data(), b.layout, one.data(), n, 1);
+    for (int threads : {2, 3, 8}) {
+      gemm(m, n, k, a.memory.data(), a.layout, b.memory.data(), b.layout, many.data(), n, threads);
+      EXPECT_EQ(one, many) << m << "x" << n << "x" << k << " on " << threads;
+    }
+  }
+}
+
+TEST_P(OwnProducts, CarryNaNsThroughTheEdgesOfTiles) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  for (std::int64_t n : {1, 5, 17, 33})
+    for (std::int64_t m : {1, 5, 13, 26}) {
+      const std::int64_t k = 37;
+      std::vector<float> a(std::size_t(m * k), 1.0f), b(std::size_t(k * n), 1.0f), c(std::size_t(m * n));
+      a[std::size_t((m - 1) * k + k - 1)] = infinity;
+      b[std::size_t(n - 1)] = nan;
+      gemm(m, n, k, a.data(), {k, 1}, b.data(), {n, 1}, c.data(), n);
+      for (std::int64_t i = 0; i < m; ++i)
+        for (std::int64_t j = 0; j < n; ++j) {
+          const float found = c[std::size_t(i * n + j)];
+          if (j == n - 1) EXPECT_TRUE(std::isnan(found)) << m << "x" << n << " at " << i << ", " << j;
+          else EXPECT_EQ(found, i == m - 1 ? infinity : float(k)) << m << "x" << n << " at " << i << ", " << j;
+        }
+    }
 }
 
 TEST(Blas, MultipliesLargeMatrices) { check_product<float>(300, 200, 250, false, true, 0); }
