@@ -6,14 +6,14 @@ keeps nothing from between them that can be computed again. What CPython runs is
 import functools
 import sys
 
-from framejit._api import is_compiling
-from framejit._transforms import _checkpoint_begins, _checkpoint_ends, _stack
+from framejit._api import graph_break, is_compiling
+from framejit._transforms import _checkpoint_begins, _checkpoint_ends, _leaves, _stack
 
 
 def _traced(function, args, kwargs, restores=True):
     checkpoint = _checkpoint_begins()
     result = function(*args, **kwargs)
-    _checkpoint_ends(checkpoint, not _stack(), restores)
+    _checkpoint_ends(checkpoint, _leaves(result), not _stack(), restores)
     return result
 
 
@@ -68,7 +68,10 @@ def of_torch(function, *args, use_reentrant=None, context_fn=None, determinism_c
     restores = kwargs.get("preserve_rng_state", True)
     known = context_fn is None and determinism_check == "default" and debug is False
     if known and (use_reentrant is False or use_reentrant is True and not passed and _reaches(args, theirs.torch)):
-        return _traced(function, args, passed, bool(restores))
+        result = _traced(function, args, passed, bool(restores))
+        if use_reentrant and not isinstance(result, (theirs.torch.Tensor, tuple)):
+            graph_break()  # of which torch takes no derivative
+        return result
     options = {} if context_fn is None else {"context_fn": context_fn}
     return theirs.checkpoint.__wrapped__(function, *args, use_reentrant=use_reentrant, determinism_check=determinism_check, debug=debug,
                                          early_stop=early_stop, **options, **kwargs)

@@ -182,11 +182,11 @@ def _place(function):
 class CustomDerivative:
     """A function with a derivative of its own: what `custom_derivative` returns."""
 
-    _keywords_allowed = False
+    _keywords_allowed, _what = False, "framejit.custom_derivative"
 
     def __init__(self, function):
         if not callable(function):
-            raise TypeError(f"framejit.custom_derivative takes a callable, not {function!r}")
+            raise TypeError(f"{self._what} takes a callable, not {function!r}")
         functools.update_wrapper(self, function)
         self._function, self._vjp, self._jvp = function, None, None
         self._text = _place(function)
@@ -200,7 +200,7 @@ class CustomDerivative:
             if parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
                 if self._keywords_allowed:
                     continue
-                raise TypeError(f"framejit.custom_derivative: {self._text} has the keyword parameter {parameter.name!r}; "
+                raise TypeError(f"{self._what}: {self._text} has the keyword parameter {parameter.name!r}; "
                                 "derivatives are given by position, and so are its arguments")
             if parameter.kind != parameter.VAR_POSITIONAL:
                 self._names.append(parameter.name)
@@ -210,14 +210,14 @@ class CustomDerivative:
     def vjp(self, rule):
         """Decorates the rule f_vjp(*args) -> (value, pullback)."""
         if not callable(rule):
-            raise TypeError(f"framejit.custom_derivative: a rule is a callable, not {rule!r}")
+            raise TypeError(f"{self._what}: a rule is a callable, not {rule!r}")
         self._vjp, self._vjp_text = rule, _place(rule)
         return rule
 
     def jvp(self, rule):
         """Decorates the rule f_jvp(primals, tangents) -> (value, tangent)."""
         if not callable(rule):
-            raise TypeError(f"framejit.custom_derivative: a rule is a callable, not {rule!r}")
+            raise TypeError(f"{self._what}: a rule is a callable, not {rule!r}")
         self._jvp, self._jvp_text = rule, _place(rule)
         return rule
 
@@ -289,11 +289,11 @@ class CustomDerivative:
         if self._jvp is not None and (kind == "forward" or self._vjp is None):
             return self._by_jvp(args, given)
         if self._vjp is None:
-            raise TypeError(f"framejit.custom_derivative: a derivative of {self._text} is taken, and it has no rule; "
+            raise TypeError(f"{self._what}: a derivative of {self._text} is taken, and it has no rule; "
                             "decorate one with @f.vjp or @f.jvp")
         pair = self._vjp(*args)
         if not isinstance(pair, tuple) or len(pair) != 2 or not callable(pair[1]):
-            raise TypeError(f"framejit.custom_derivative: the rule {self._vjp_text} returns a pair (value, pullback)")
+            raise TypeError(f"{self._what}: the rule {self._vjp_text} returns a pair (value, pullback)")
         value, pullback = pair
         result, text = _Floats(value), self._vjp_text
 
@@ -301,9 +301,9 @@ class CustomDerivative:
             found = pullback(result.filled(cotangents))
             if not isinstance(found, (tuple, list)) or len(found) != len(args):
                 count = f"{len(found)} cotangents" if isinstance(found, (tuple, list)) else "no tuple"
-                raise TypeError(f"framejit.custom_derivative: the pullback of {text} returns a tuple of {len(args)} cotangents, "
+                raise TypeError(f"{self._what}: the pullback of {text} returns a tuple of {len(args)} cotangents, "
                                 f"one for each argument, not {count}")
-            return given.matched(tuple(found), f"framejit.custom_derivative: a cotangent that the pullback of {text} returns")
+            return given.matched(tuple(found), f"{self._what}: a cotangent that the pullback of {text} returns")
 
         return value, back, given.leaves
 
@@ -319,10 +319,10 @@ class CustomDerivative:
         tangents = given.filled([seed(leaf) for leaf in given.leaves])
         pair = _within(("linear", rules), self._jvp, tuple(args), tangents)
         if not isinstance(pair, tuple) or len(pair) != 2:
-            raise TypeError(f"framejit.custom_derivative: the rule {self._jvp_text} returns a pair (value, tangent)")
+            raise TypeError(f"{self._what}: the rule {self._jvp_text} returns a pair (value, tangent)")
         value, tangent = pair
         result = _Floats(value)
-        directions = result.matched(tangent, f"framejit.custom_derivative: the tangent that {self._jvp_text} returns")
+        directions = result.matched(tangent, f"{self._what}: the tangent that {self._jvp_text} returns")
 
         def back(cotangents):
             return _pull(directions, cotangents, marks, rules)

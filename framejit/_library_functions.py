@@ -117,7 +117,7 @@ class Node:
 class LibraryFunction(CustomDerivative):
     """A function that is one node of a graph: what `library_function` returns."""
 
-    _keywords_allowed = True
+    _keywords_allowed, _what = True, "framejit.library_function"
 
     def __init__(self, function):
         if not callable(function):
@@ -161,7 +161,8 @@ def library_function(function):
     - `@f.result` decorates the rule for the type of the result: it takes the arguments of f and returns arrays of the shape and dtype that f returns,
       np.empty(...), or an argument where the result is like it. It is called with stand-ins (of tensors, those of the device "meta"): their contents
       say nothing. Where f returns something else the result is right all the same, and the call becomes a graph break that says so.
-    - `@f.vjp` and `@f.jvp` decorate a derivative, as those of `custom_derivative`. Without one, tensors that require gradients are left to CPython.
+    - `@f.vjp` and `@f.jvp` decorate a derivative, as those of `custom_derivative`: of arguments by position. Without one, tensors that require gradients
+      are left to CPython.
     - `@f.batched` decorates the rule for framejit.vmap: it takes arrays with one more axis in front. Without one, f is called for each example.
 
     Called where nothing is compiled, f is the function as written. Raises TypeError for what is not callable, and what f raises. A call that can't be

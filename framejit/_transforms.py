@@ -103,8 +103,8 @@ def _checkpoint_begins():
 
 
 @_marked
-def _checkpoint_ends(checkpoint, called_again, restores):
-    """called_again: in CPython torch calls the function a second time for the derivative, with its effects; restores: the random state as well."""
+def _checkpoint_ends(checkpoint, results, called_again, restores):
+    """results: what the function returned; called_again: in CPython torch calls the function a second time for the derivative, with its effects; restores: the random state as well."""
 
 
 @_marked

@@ -122,8 +122,7 @@ struct FakeStorage {
   bool written_without_gradient = false;  // an array that requires a gradient, under no_grad()
   bool inference = false;       // of a tensor made in torch's inference mode
   bool made_as_view = false;    // torch: a library call gave a view of what nobody else has
-  /// Torch: the version that was seen through a view whose derivative Python code gives.
-  std::optional<int> derived_at;
+  bool derived_view = false;    // torch: a view of it has a derivative that Python code gives
   /// Torch: the `_version` that a library call gave it with; what is written is another tensor, which has it too.
   int library_version = 0;
 };

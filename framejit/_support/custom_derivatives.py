@@ -9,6 +9,7 @@ from framejit._transforms import _filled, _leaves, _map
 class _Rule(torch.autograd.Function):
     @staticmethod
     def forward(ctx, custom, args, values, *inputs):
+        ctx.of_tensors = [isinstance(leaf, torch.Tensor) for leaf in inputs]
         args = _map(_plain, args)
         value, ctx.back = _value_and_pullback(custom, args)
         values.append(value)
@@ -18,7 +19,7 @@ class _Rule(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, *cotangents):
         found = ctx.back(list(cotangents))
-        return (None, None, None, *(gradient if isinstance(gradient, torch.Tensor) else None for gradient in found))
+        return (None, None, None, *[gradient if is_tensor else None for gradient, is_tensor in zip(found, ctx.of_tensors)])
 
 
 def _plain(leaf):

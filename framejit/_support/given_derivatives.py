@@ -3,8 +3,6 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch.autograd.function import BackwardCFunction, Function, FunctionCtx, _SingleLevelFunction, once_differentiable
 
-import framejit
-
 _ONCE = once_differentiable(lambda ctx: None).__code__
 apply_of_torch = Function.apply.__func__
 
@@ -17,6 +15,14 @@ def derived_by(results, values, inputs, prepare, back, once):
 derived_by.__framejit_marker__ = "derived_by"
 
 
+def leave_to_torch(why):
+    """A graph break that says why a derivative in Python is not traced."""
+    raise AssertionError("leave_to_torch is traced")
+
+
+leave_to_torch.__framejit_marker__ = "leave_to_torch"
+
+
 class Context(FunctionCtx):
     """What forward and backward are given while they are traced."""
 
@@ -26,13 +32,16 @@ class Context(FunctionCtx):
     saved_for_forward = ()
     materialize_grads = True
 
+    def __init__(self, args):
+        self.needs_input_grad = tuple([isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args])
+
     @property
     def saved_tensors(self):
         return self.to_save
 
     def __getattr__(self, name):
         if hasattr(BackwardCFunction, name):
-            framejit.graph_break()
+            leave_to_torch("asks for ctx." + name)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
 
@@ -55,14 +64,12 @@ def _with_defaults(function, args):
 
 def apply(kind, *args, **kwargs):
     """torch.autograd.Function.apply."""
-    ctx = Context()
     own_setup = kind.setup_context is not _SingleLevelFunction.setup_context
     if kwargs or getattr(kind, "boxed_grads_call", False):
-        framejit.graph_break()
+        leave_to_torch("is given keywords" if kwargs else "takes its gradients in a list")
     if own_setup:
         args = _with_defaults(kind.forward, args)
-    needs = tuple([isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args])
-    ctx.needs_input_grad = needs
+    ctx = Context(args)
     with torch.no_grad():
         if own_setup:
             found = kind.forward(*args)
@@ -70,18 +77,21 @@ def apply(kind, *args, **kwargs):
         else:
             found = kind.forward(ctx, *args)
         results = found if isinstance(found, tuple) else (found,)
-        if ctx.dirty_tensors or not all([saved is None or isinstance(saved, torch.Tensor) for saved in ctx.to_save]):
-            framejit.graph_break()
+        if ctx.dirty_tensors:
+            leave_to_torch("is one of a function that writes into its arguments (mark_dirty)")
+        if not all([saved is None or isinstance(saved, torch.Tensor) for saved in ctx.to_save]):
+            leave_to_torch("saves what is no tensor")
         results = tuple([result.view_as(result) if isinstance(result, torch.Tensor) and _is_among(result, args) else result for result in results])
-    if torch.is_grad_enabled() and any(needs):
+    if torch.is_grad_enabled() and any(ctx.needs_input_grad):
         if kind.backward is not Function.backward and kind.vjp is not Function.vjp:
-            framejit.graph_break()
-        results = _derived(kind.vjp if kind.vjp is not Function.vjp else kind.backward, ctx, args, needs, results)
+            leave_to_torch("is given twice, as backward and as vjp")
+        results = _derived(kind.vjp if kind.vjp is not Function.vjp else kind.backward, ctx, args, results)
     return results if isinstance(found, tuple) else results[0]
 
 
-def _derived(rule, ctx, args, needs, results):
+def _derived(rule, ctx, args, results):
     """The results with the derivative rule(ctx, *cotangents)."""
+    needs = ctx.needs_input_grad
     once = rule.__code__ is _ONCE
     if once:
         rule = rule.__wrapped__
@@ -90,8 +100,10 @@ def _derived(rule, ctx, args, needs, results):
     if not places:
         return results
     old = [results[i] for i in places]
-    if len(places) > 1 and (not ctx.materialize_grads or any([_is_among(old[i], old[:i]) for i in range(len(old))])):
-        framejit.graph_break()
+    if len(places) > 1 and not ctx.materialize_grads:
+        leave_to_torch("may be given None for one of several cotangents (set_materialize_grads)")
+    if any([_is_among(old[i], old[:i]) for i in range(len(old))]):
+        leave_to_torch("is one of a tensor that is returned twice")
     with torch.no_grad():
         values = [result.clone() for result in old]
 
@@ -115,7 +127,7 @@ def _derived(rule, ctx, args, needs, results):
             gradients = rule(ctx, *given)
         gradients = gradients if isinstance(gradients, tuple) else (gradients,)
         if len(gradients) < len(args) or not all([gradient is None for gradient in gradients[len(args):]]):
-            framejit.graph_break()
+            leave_to_torch("gives another number of gradients than there are arguments")
         return [gradient for gradient, needed in zip(gradients, needs) if needed]
 
     new = derived_by(old, values, [arg for arg, needed in zip(args, needs) if needed], prepare, back, once)
@@ -127,16 +139,14 @@ def operator(function, setup_context, backward, parameters, *args, **kwargs):
     given, named = list(args), {}
     for name, default, keyword_only in parameters[len(args):]:
         if name not in kwargs and default is _required:
-            framejit.graph_break()
+            leave_to_torch("is one of a call without " + name)
         value = kwargs[name] if name in kwargs else default
         if keyword_only:
             named[name] = value
         else:
             given.append(value)
-    ctx = Context()
     args = tuple(given)
-    needs = tuple([isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args])
-    ctx.needs_input_grad = needs
+    ctx = Context(args)
     with torch.no_grad():
         found = function(*args, **named)
         if setup_context is not None:
@@ -144,7 +154,7 @@ def operator(function, setup_context, backward, parameters, *args, **kwargs):
                 setup_context(ctx=ctx, inputs=args, keyword_only_inputs=named, output=found)
             else:
                 setup_context(ctx=ctx, inputs=args, output=found)
-    results = _derived(backward, ctx, args, needs, found if isinstance(found, tuple) else (found,))
+    results = _derived(backward, ctx, args, found if isinstance(found, tuple) else (found,))
     return results if isinstance(found, tuple) else results[0]
 
 

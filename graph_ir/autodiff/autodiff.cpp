@@ -217,8 +217,9 @@ void add_operands(const Graph& graph, std::size_t nodes, const std::vector<Value
   }
 }
 
-/// Makes live what the derivatives of live library calls read, which may be made after them, where it can be had from
-/// what is mapped and live without another effect. Other nodes have a derivative without their composite.
+/// Makes live what the derivatives of live library calls, and those that Python code gives, read, which may be made
+/// after them, where it can be had from what is mapped and live without another effect. The nodes of other composites
+/// have derivatives themselves.
 void add_read_by_derivatives(const Graph& graph, const std::vector<ValueId>& mapped, std::vector<bool>& live) {
   std::vector<bool> there(graph.value_count(), false);
   const auto all_there = [&](const std::vector<ValueId>& values) {
@@ -234,7 +235,9 @@ void add_read_by_derivatives(const Graph& graph, const std::vector<ValueId>& map
     more = false;
     for (const Composite& composite : graph.composites) {
       const ValueId result = composite.result;
-      if (composite.rule != CompositeRule::Extern || !live[result.index] || mapped[result.index].valid()) continue;
+      const bool alone = composite.rule == CompositeRule::Extern || composite.rule == CompositeRule::Pullback ||
+                         composite.rule == CompositeRule::Once;
+      if (!alone || !live[result.index] || mapped[result.index].valid()) continue;
       if (!all_there(composite.operands) || !all_there(composite.kept)) continue;
       for (const auto* values : {&composite.operands, &composite.kept})
         for (ValueId value : *values) {

@@ -323,3 +323,34 @@ def test_a_pullback_computes_again():
 def test_what_is_no_function_is_an_error(wrong):
     with pytest.raises(TypeError, match="framejit.checkpoint takes a callable"):
         framejit.checkpoint(wrong)
+
+
+@pytest.mark.parametrize("write", [lambda h: h.add_(1), lambda h: h.relu_(), lambda h: h.mul_(2)], ids=["add", "relu", "mul"])
+@pytest.mark.parametrize("reentrant", [False, True, None])
+def test_a_result_that_is_written(write, reentrant):
+    inner = lambda t: torch.relu(t @ t).exp()  # noqa: E731
+
+    def f(x):
+        h = framejit.checkpoint(inner)(x * 1) if reentrant is None else of_torch(inner, x * 1, use_reentrant=reentrant)
+        write(h)
+        return h.sum()
+
+    x = torch.randn(4, 4, dtype=torch.float64, requires_grad=True) * 0.3
+    for call in (framejit.compile(f),) * 2:
+        expected, = torch.autograd.grad(f(x), x) if not reentrant else (gradient_by_backward(f, x),)
+        found, = torch.autograd.grad(call(x), x) if not reentrant else (gradient_by_backward(call, x),)
+        torch.testing.assert_close(found, expected)
+
+
+def gradient_by_backward(function, x):
+    leaf = x.detach().clone().requires_grad_()
+    function(leaf).backward()
+    return leaf.grad
+
+
+def test_a_reentrant_checkpoint_of_a_structure():
+    def f(x):
+        return of_torch(lambda t: {"a": t * 2}, x, use_reentrant=True)["a"]
+
+    x = torch.randn(3, requires_grad=True)
+    assert framejit.compile(f)(x).requires_grad == f(x).requires_grad

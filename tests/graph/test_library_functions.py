@@ -272,6 +272,19 @@ def test_tensors_that_require_gradients():
             torch.testing.assert_close(new, old)
 
 
+def test_a_number_among_the_arguments_of_a_derivative():
+    @framejit.library_function
+    def scaled(x, factor):
+        return x.detach() * factor
+
+    scaled.result(lambda x, factor: x)
+    scaled.vjp(lambda x, factor: (scaled(x, factor), lambda cotangent: (cotangent * factor, (cotangent * x).sum())))
+    x = torch.randn(4, requires_grad=True)
+    for function in (lambda x: scaled(x, 3.0), framejit.compile(lambda x: scaled(x, 3.0))):
+        gradient, = torch.autograd.grad(function(x).sum(), x)
+        torch.testing.assert_close(gradient, torch.full((4,), 3.0))
+
+
 def test_what_is_no_function():
     for wrong in (3, "f", None):
         with pytest.raises(TypeError, match="library_function takes a callable"):

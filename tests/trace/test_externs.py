@@ -419,3 +419,14 @@ def test_integers_filled_by_what_requires_a_gradient_require_one(fill):
         i = torch.ones(3, dtype=torch.int64)
         function(i, torch.ones(3, requires_grad=True))
         assert i.requires_grad and i.tolist() == [3, 3, 3]
+
+
+def test_attention_with_a_derived_mask_that_torch_refuses():
+    query = torch.randn(2, 4, 8, requires_grad=True)
+
+    def f(q):
+        return torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=q @ q.mT, is_causal=True)
+
+    for function in (f, framejit.compile(f)):
+        with pytest.raises(RuntimeError, match="is_causal"):
+            function(query)

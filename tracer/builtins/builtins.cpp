@@ -396,6 +396,8 @@ V builtin_dict_fromkeys(TraceRun& t, Arguments_& a, Keywords& k) {
 
 V builtin_is_grad_enabled(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("is_grad_enabled", a, k, 0, 0);
+  if (t.modes->backward_to_come && !is_of_packages(t.frames.back()->globals.get(), {"torch", "framejit"}))
+    break_graph(BreakReason::Gradient, "a backward that asks torch.is_grad_enabled()");
   t.note_torch();
   return t.boolean(t.modes->now.grad);
 }

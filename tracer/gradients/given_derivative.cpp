@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
+#include "arrays/torch_modes.h"
 #include "graph_ir/ops.h"
 #include "runtime/base/error.h"
 #include "tracer/frontends/builders.h"
@@ -95,9 +97,17 @@ V with_contents(TraceRun& t, const Array& result, const std::vector<Array>& inpu
   FakeStorage& storage = *result->storage;
   const bool shown = std::any_of(inputs.begin(), inputs.end(),
                                  [&](const Array& input) { return input && input->storage == result->storage; });
-  if (!shown && storage.input_array) no_rule("of a result that others have");
-  if (!shown && (result->is_view || !result->view.empty()))
-    return t.new_array(result->library, value, result->strides);
+  const bool is_view = result->is_view || !result->view.empty();
+  if (!shown && (storage.input_array || (is_view && result->storage.use_count() != 1)))
+    no_rule("of a result that shares memory with what others have");
+  // A view of what nobody else has: torch lets nobody write into it.
+  const char* const escapes = "a view whose derivative Python code gives";
+  if (!shown && is_view) {
+    const Array made = t.new_array(result->library, value, result->strides);
+    made->storage->derived_view = true;
+    t.transforms->only_here.emplace(made, escapes);
+    return made;
+  }
   t.gradients->in_memory.insert(value);
   if (!shown) {
     storage.contents = value;
@@ -110,16 +120,34 @@ V with_contents(TraceRun& t, const Array& result, const std::vector<Array>& inpu
   view->stops_gradient = false;
   view->refused_since = -1;
   view->contents = value;
-  view->contents_version = *(storage.derived_at = storage.version);
-  t.transforms->only_here.emplace(view, "a view whose derivative Python code gives");
+  view->contents_version = storage.version;
+  storage.derived_view = true;
+  t.transforms->only_here.emplace(view, escapes);
   return view;
 }
+
+}  // namespace
+
+namespace {
+
+/// While it lives, what is traced is the code of a backward that torch will call, in modes of that time.
+class BackwardToCome {
+ public:
+  explicit BackwardToCome(ModeLedger& modes) : modes_(modes), before_(std::exchange(modes.backward_to_come, true)) {}
+  ~BackwardToCome() { modes_.backward_to_come = before_; }
+  BackwardToCome(const BackwardToCome&) = delete;
+
+ private:
+  ModeLedger& modes_;
+  const bool before_;
+};
 
 }  // namespace
 
 V derived_by(TraceRun& t, const V& results, const V& values, const V& inputs, const V& prepare, const V& back,
              const V& once) {
   Tracer& tracer = t;
+  if (torch_autocast_dtype()) no_rule("under autocast, which is off when torch calls it");
   if (t.transforms->depth > 0) break_graph(BreakReason::OneExample, "a derivative in Python is that of all examples");
   const std::vector<Array> arrays = arrays_of(t, inputs), shown = arrays_of(t, results);
   std::vector<ValueId> wanted;
@@ -136,6 +164,7 @@ V derived_by(TraceRun& t, const V& results, const V& values, const V& inputs, co
   t.call(prepare, {t.tuple(answers)}, {});
   const Tracer::Mark before = t.mark();
   const std::size_t followed = t.transforms->followed.size();
+  const BackwardToCome to_come(*t.modes);
   // Any value of that type, but no constant: code would be decided by that.
   const ValueId cotangent = same_again(t, packed.value);
   const std::size_t nodes = graph.nodes.size();

@@ -268,9 +268,10 @@ bool draws_others(const ExternCall& call, bool restores) {
          std::any_of(call.keywords.begin(), call.keywords.end(), is_generator);
 }
 
-/// What was made since is computed again by backward; of checkpoints inside of others the outermost counts.
+/// What was made since is computed again by backward, but the tensors among `results` are their own; of checkpoints
+/// inside of others the outermost counts.
 /// `called_again`: eager's backward calls the function, with its effects; `restores`: as in draws_others.
-V checkpoint_ends(TraceRun& t, const V& number, const V& called_again, const V& restores) {
+V checkpoint_ends(TraceRun& t, const V& number, const V& results, const V& called_again, const V& restores) {
   if (!t.transforms->only_here.contains(number)) return t.none();  // it began in another piece
   const std::optional<std::int64_t> index = t.constant_int(as<TupleValue>(number)->items.at(0));
   FJ_CHECK(index, "a checkpoint's number");
@@ -288,6 +289,19 @@ V checkpoint_ends(TraceRun& t, const V& number, const V& called_again, const V& 
   if (derived && !repeatable && t.truth(called_again))
     break_graph(BreakReason::Gradient,
                 "a checkpoint of a function that writes or draws numbers, which backward does again");
+  // The tensors that are returned are another value than what is computed again: they may be written.
+  for (const V& value : static_cast<Tracer&>(t).sequence_items(results)) {
+    const Array array = array_of(value);
+    if (!array || array->library != Library::Torch || !t.requires_gradient(*array)) continue;
+    FakeStorage& storage = *array->storage;
+    if (!t.graph().checkpoints.count(storage.contents)) continue;
+    t.gradients->in_memory.erase(storage.contents);
+    storage.contents = same_again(t, storage.contents);
+    array->contents_version = -1;
+    t.graph().checkpoints[storage.contents] = int(*index);
+    t.gradients->in_memory.insert(storage.contents);
+    t.gradients->copies.maps.insert(storage.contents);
+  }
   return t.none();
 }
 
@@ -438,8 +452,11 @@ V transform(TraceRun& t, const std::string& marker, const std::vector<V>& argume
   if (marker == "kept") return kept(t, arguments.at(0));
   if (marker == "traced") return traced(t, arguments.at(0));
   if (marker == "checkpoint_begins") return checkpoint_begins(t);
-  if (marker == "checkpoint_ends") return checkpoint_ends(t, arguments.at(0), arguments.at(1), arguments.at(2));
+  if (marker == "checkpoint_ends")
+    return checkpoint_ends(t, arguments.at(0), arguments.at(1), arguments.at(2), arguments.at(3));
   if (marker == "examples") return examples(t, arguments.at(0), arguments.at(1));
+  if (marker == "leave_to_torch")
+    break_graph(BreakReason::Gradient, "a derivative in Python that " + text_of(t.constant_object(arguments.at(0))));
   if (marker == "derived_by")
     return derived_by(t, arguments.at(0), arguments.at(1), arguments.at(2), arguments.at(3), arguments.at(4),
                       arguments.at(5));

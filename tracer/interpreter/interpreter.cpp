@@ -26,6 +26,17 @@
 
 namespace fj {
 
+bool is_of_packages(PyObject* globals, std::initializer_list<std::string_view> packages) {
+  static PyObject* const key = PyUnicode_InternFromString("__name__");
+  PyObject* found = globals && PyDict_Check(globals) ? PyDict_GetItemWithError(globals, key) : nullptr;
+  PyErr_Clear();
+  if (!found || !PyUnicode_Check(found)) return false;
+  const std::string name = text_of(found);
+  return std::any_of(packages.begin(), packages.end(), [&](std::string_view package) {
+    return name.size() > package.size() && name.starts_with(package) && name[package.size()] == '.';
+  });
+}
+
 const FjCode* DecodeCache::get(PyCodeObject* code) {
   auto& entry = codes_[code];
   if (!entry) {
@@ -175,18 +186,10 @@ namespace {
 
 constexpr std::size_t kInlineDepth = 80;
 
-/// Whether these are the globals of code of framejit's own, which is traced as part of the user's.
-bool is_framejits(PyObject* globals) {
-  static PyObject* const key = PyUnicode_InternFromString("__name__");
-  PyObject* name = globals && PyDict_Check(globals) ? PyDict_GetItemWithError(globals, key) : nullptr;
-  PyErr_Clear();
-  return name && PyUnicode_Check(name) && text_of(name).starts_with("framejit.");
-}
-
 /// The innermost frame of code of the user's: messages and nodes name its line.
 std::size_t users_frame(const std::vector<Frame*>& frames) {
   std::size_t last = frames.size() - 1;
-  while (last > 0 && is_framejits(frames[last]->globals.get())) --last;
+  while (last > 0 && is_of_packages(frames[last]->globals.get(), {"framejit"})) --last;
   return last;
 }
 

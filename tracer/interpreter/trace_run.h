@@ -270,4 +270,7 @@ bool is_mode(const InstanceValue& instance);
 /// Whether the class is warnings.catch_warnings.
 bool is_warning_context(PyTypeObject* type);
 
+/// Whether these are the globals of a module inside one of these packages.
+bool is_of_packages(PyObject* globals, std::initializer_list<std::string_view> packages);
+
 }  // namespace fj

@@ -53,6 +53,7 @@ struct ModeLedger {
   AutocastState autocast;
   std::vector<std::pair<Ref<>, V>> context_values; // values of context variables; null: as outside
   int context_changed_at = 0;
+  bool backward_to_come = false;  // what is traced is called later, in the modes of then
   int inference_read_at = -1;  // the first step that read an inference tensor outside of inference mode
 };
 

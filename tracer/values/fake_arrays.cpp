@@ -303,8 +303,6 @@ ValueId array_contents(TraceRun& t, const ArrayValue& array) {
   if (t.modes->now.records() && array.stops_gradient && !array.detached && array.library == Library::Torch)
     throw CannotRebuildValue{array.refused_since,
                              "a view made where nothing is recorded, of a tensor that requires a gradient"};
-  if (storage.derived_at && *storage.derived_at != storage.version)
-    break_graph(BreakReason::Gradient, "a write into what a function with a derivative in Python returned as it was");
   if (!t.transforms->batches.empty()) check_example(t, storage.contents);
   if (storage.inference && !t.modes->now.inference && t.modes->inference_read_at < 0)
     t.modes->inference_read_at = t.step;
@@ -437,6 +435,8 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
   FakeStorage& storage = *array.storage;
   place_graph(*this, storage.device);  // a program on a device has only a copy of a host array
   if (!array.writeable || array.numpy_scalar) break_graph(BreakReason::ErrorWhileTracing, "the array is read-only");
+  if (storage.derived_view)
+    break_graph(BreakReason::Gradient, "a write into memory that a function with a derivative in Python gave a view of");
   auto* base = static_cast<ArrayValue*>(storage.input_array);
   if (storage.inference && !modes->now.inference)
     break_graph(BreakReason::ErrorWhileTracing, "a write into an inference tensor outside of inference mode");

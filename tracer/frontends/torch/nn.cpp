@@ -511,7 +511,7 @@ V torch_f_attention(Tracer& tracer, const Arguments& arguments) {
                "query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa");
   if (p.absent("dropout_p") || p.number("dropout_p", 0) == 0) {
     const Array mask = p.absent("attn_mask") ? Array() : array_of(p["attn_mask"]);
-    if (mask && mask->storage->device == kHost && tracer.requires_gradient(*mask))
+    if (mask && mask->storage->device == kHost && tracer.requires_gradient(*mask) && !p.flag("is_causal", false))
       return attention_with_derived_mask(tracer, p);
     unsupported("attention that drops nothing");
   }
