@@ -16,6 +16,7 @@ namespace {
 constexpr std::int64_t kDepth = 256;     // of panels: two vectors by so many rows stay in the first-level cache
 constexpr std::int64_t kRows = 384;      // of a's panels: by kDepth they stay in half of a second-level cache of 1 MiB
 constexpr std::int64_t kColumns = 2048;  // of b's panels
+constexpr std::int64_t kFewColumns = 16; // are dot products
 constexpr std::int64_t kSmall = 4096;    // elements of b that are read where they are
 constexpr std::int64_t kSlack = 16;      // elements that `turn` may write behind a panel
 constexpr double kPartOperations = 1e6;  // below them a part is not worth a thread
@@ -197,7 +198,7 @@ struct Kernels {
   int rows;           // of the tallest tile
   int lanes;
   Tile tiles[13][2];  // by height, then by vectors less 1; null: take the next taller one
-  Dots dots[5][5];    // by height and width
+  Dots dots[9][5];    // by height and width; null: take the next lower one
   AddRows add_rows[5];
   Turn turn;
 };
@@ -229,6 +230,7 @@ struct Kernels {
     FJ_TILES(suffix, 1) FJ_TILES(suffix, 2) FJ_TILES(suffix, 3) FJ_TILES(suffix, 4) FJ_TILES(suffix, 6)                \
     if (rows > 6) { FJ_TILES(suffix, 8) FJ_TILES(suffix, 12) }                                                         \
     FJ_DOTS(suffix, 1) FJ_DOTS(suffix, 2) FJ_DOTS(suffix, 3) FJ_DOTS(suffix, 4)                                        \
+    made.dots[8][1] = dots_##suffix<T, 8, 1>;                                                                          \
     return made;                                                                                                       \
   }
 #define FJ_TILES(suffix, height)                      \
@@ -403,14 +405,23 @@ bool multiply_packed(const Product<T>& x) {
 template <class T>
 bool multiply_dots(const Product<T>& x) {
   const Kernels<T>& all = kernels<T>();
-  // Sixteen sums take as many registers; without AVX-512 there are no more.
-  const int tall = all.rows > 6 ? 4 : 2, wide = all.rows > 6 ? 4 : 3;
+  // Sixteen sums take as many registers; without AVX-512 there are no more. Of one column eight, to have work for two
+  // units of four steps each.
+  const int wide = all.rows > 6 ? 4 : 3, tall = x.n == 1 ? 8 : all.rows > 6 ? 4 : 2;
   constexpr std::int64_t kStrip = 64;  // rows of a that stay in the cache for all columns of b
-  for (std::int64_t i0 = 0; i0 < x.m; i0 += kStrip)
-    for (std::int64_t j = 0; j < x.n; j += wide)
-      for (std::int64_t i = i0; i < std::min(x.m, i0 + kStrip); i += tall)
-        all.dots[std::min<std::int64_t>(tall, std::min(x.m, i0 + kStrip) - i)][std::min<std::int64_t>(wide, x.n - j)](
-            x.k, x.a.at(i, 0), x.a.rows_apart, x.b.at(0, j), x.b.columns_apart, x.c + i * x.c_step + j, x.c_step);
+  for (std::int64_t i0 = 0; i0 < x.m; i0 += kStrip) {
+    const std::int64_t end = std::min(x.m, i0 + kStrip);
+    for (std::int64_t j = 0; j < x.n; j += wide) {
+      const auto width = std::min<std::int64_t>(wide, x.n - j);
+      for (std::int64_t i = i0; i < end;) {
+        auto height = std::min<std::int64_t>(tall, end - i);
+        while (!all.dots[height][width]) --height;
+        all.dots[height][width](x.k, x.a.at(i, 0), x.a.rows_apart, x.b.at(0, j), x.b.columns_apart,
+                                x.c + i * x.c_step + j, x.c_step);
+        i += height;
+      }
+    }
+  }
   return true;
 }
 
@@ -444,11 +455,19 @@ struct Parts {
 };
 
 template <class T>
-bool multiply(const Product<T>& x, int threads) {
+bool multiply(Product<T> x, int threads) {
   const Kernels<T>& all = kernels<T>();
-  const bool few_rows = x.m <= 4, few_columns = x.n <= 4;
-  const bool a_along_k = x.a.columns_apart == 1, b_along_k = x.b.rows_apart == 1;
+  const bool few_rows = x.m <= 4, few_columns = x.n <= kFewColumns;
+  const bool a_along_k = x.a.columns_apart == 1;
   bool (*method)(const Product<T>&) = multiply_packed<T>;
+  if (a_along_k && few_columns && x.b.rows_apart != 1 && x.m > 2 * all.rows) {
+    T* const turned = panel<T>(0, std::size_t(x.n * x.k));  // on this thread, which waits for the others
+    if (!turned) return false;
+    for (std::int64_t p = 0; p < x.k; ++p)
+      for (std::int64_t j = 0; j < x.n; ++j) turned[j * x.k + p] = *x.b.at(p, j);
+    x.b = {turned, 1, x.k};
+  }
+  const bool b_along_k = x.b.rows_apart == 1;
   if (a_along_k && b_along_k && (x.m <= 2 * all.rows || few_columns)) method = multiply_dots<T>;
   else if (few_rows && x.b.columns_apart == 1) method = multiply_rows<T>;
   // As equal to each other as they can be, and as square.
