@@ -69,6 +69,26 @@ def attention_by_operations(query, key, value, attn_mask, is_causal, scale, enab
     return _operations_of_attention(query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
 
 
+def encoder_layer(src, heads, qkv_weight, qkv_bias, proj_weight, proj_bias, gelu, norm_first, eps, first, second, ffn_1, ffn_2):
+    """torch._transformer_encoder_layer_fwd without a mask: the operations it is made of. `first`, `second`, `ffn_1`, `ffn_2`: a weight and a bias."""
+    functional, width = torch.nn.functional, src.shape[-1:]
+
+    def attention(x):
+        parts = functional.linear(x, qkv_weight, qkv_bias).unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+        found = functional.scaled_dot_product_attention(parts[0], parts[1], parts[2])
+        return functional.linear(found.transpose(1, 2).flatten(-2), proj_weight, proj_bias)
+
+    def feed_forward(x):
+        hidden = functional.linear(x, *ffn_1)
+        return functional.linear(functional.gelu(hidden) if gelu else functional.relu(hidden), *ffn_2)
+
+    if norm_first:
+        x = src + attention(functional.layer_norm(src, width, *first, eps))
+        return x + feed_forward(functional.layer_norm(x, width, *second, eps))
+    x = functional.layer_norm(src + attention(src), width, *first, eps)
+    return functional.layer_norm(x + feed_forward(x), width, *second, eps)
+
+
 def layers(function, found, state, weights, biases, count, dropout, train, bidirectional, batch_first):
     """torch.lstm, gru, rnn_tanh or rnn_relu where it drops elements between its layers: layer by layer, as torch's code does it."""
     if batch_first:

@@ -309,3 +309,23 @@ def test_complex_numbers(function):
     for _ in range(2):
         compare(Outcome(compiled, (X.clone(),), {}), Outcome(function, (X.clone(),), {}))
     assert framejit.cache_info()["internal_errors"] == 0
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_encoder_layer_in_eval_is_its_operations(norm_first, activation, dtype):
+    """Eager has one function for it (torch._transformer_encoder_layer_fwd)."""
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, norm_first=norm_first, activation=activation, dtype=dtype).eval()
+    compiled = framejit.compile(layer, fullgraph=True)
+    with torch.no_grad():
+        for batch, length in ((2, 5), (1, 1), (3, 9), (4, 17)):
+            x = torch.randn(batch, length, 16, dtype=dtype)
+            result = compiled(x)
+            torch.testing.assert_close(result, layer(x))
+            assert not result.requires_grad
+        padding = torch.tensor([[False, False, True]])
+        torch.testing.assert_close(compiled(torch.ones(1, 3, 16, dtype=dtype), src_key_padding_mask=padding),
+                                   layer(torch.ones(1, 3, 16, dtype=dtype), src_key_padding_mask=padding))
+        graph, = framejit.explain(layer)(torch.randn(2, 5, 16, dtype=dtype)).graphs
+    assert "_transformer_encoder_layer_fwd" not in str(graph)

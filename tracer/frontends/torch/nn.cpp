@@ -504,6 +504,28 @@ V torch_feature_alpha_dropout(Tracer& tracer, const Arguments& arguments) {
   return dropout_row(tracer, arguments, true, true);
 }
 
+/// What torch.nn.TransformerEncoderLayer calls in eval: its products are then ours, and what is between them fuses.
+V torch_encoder_layer(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "_transformer_encoder_layer_fwd", arguments,
+               "src, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, use_gelu, norm_first, eps, "
+               "norm_weight_1, norm_bias_1, norm_weight_2, norm_bias_2, ffn_weight_1, ffn_bias_1, ffn_weight_2, "
+               "ffn_bias_2, mask, mask_type");
+  const Array src = torch_tensor(tracer, p.required("src"));
+  if (!p.absent("mask") || src->rank() != 3 || src->storage->device != kHost || !is_float(src->dtype) ||
+      size_in_bytes(src->dtype) < 4)
+    unsupported("an encoder layer of this kind");
+  leave_to_autocast();
+  PyObject* const function = once([] { return imported("framejit._support.torch", "encoder_layer").release(); });
+  FJ_CHECK(function, "framejit._support.torch.encoder_layer");
+  const auto pair = [&](const char* weight, const char* bias) { return tracer.tuple({p.required(weight), p.required(bias)}); };
+  return tracer.call(tracer.constant(Ref<>::borrow(function)),
+                     {src, p.required("num_heads"), p.required("qkv_weight"), p.required("qkv_bias"),
+                      p.required("proj_weight"), p.required("proj_bias"), p.required("use_gelu"),
+                      p.required("norm_first"), p.required("eps"), pair("norm_weight_1", "norm_bias_1"),
+                      pair("norm_weight_2", "norm_bias_2"), pair("ffn_weight_1", "ffn_bias_1"),
+                      pair("ffn_weight_2", "ffn_bias_2")});
+}
+
 /// Attention that drops some of its weights has no kernel of its own on the CPU either, and we compute it by operations
 /// too. Any other is one call.
 V torch_f_attention(Tracer& tracer, const Arguments& arguments) {
