@@ -161,9 +161,9 @@ bool library_takes(std::int64_t largest, std::int64_t m, std::int64_t n, std::in
 thread_local int products_alone = 0;  // OneThreadProducts that live
 std::atomic<ProductBy> product_by{ProductBy::Measured};
 
-/// The next power of two, up to 4096; from 512 on in all three one class.
-constexpr int kBuckets = 13;
-int bucket(std::int64_t size) { return std::min(int(std::bit_width(std::uint64_t(size - 1))), kBuckets - 1); }
+/// The next power of four, up to 1024 and above; from 512 on in all three one class.
+constexpr int kBuckets = 7;
+int bucket(std::int64_t size) { return std::min((int(std::bit_width(std::uint64_t(size - 1))) + 1) / 2, kBuckets - 1); }
 
 struct Classes {
   /// By dtype, threads, library, layouts, m, n and k: what was measured.
@@ -203,21 +203,22 @@ void gemm_by(Gemm<T> function, const Blas& library, std::int64_t m, std::int64_t
   }
   if (by == ProductBy::Library) return theirs(m, n, k);
   const bool large = std::min({m, n, k}) >= 512;
-  const auto of = [&](std::int64_t size) { return large ? 9 : bucket(size); };
+  const auto of = [&](std::int64_t size) { return large ? kBuckets - 2 : bucket(size); };
   const int layouts = (leading(al, m, k).transpose == 'T') * 2 + (leading(bl, k, n).transpose == 'T');
   std::atomic<std::uint8_t>& known =
       classes().found[sizeof(T) == 8][threads > 1][library.best][layouts][of(m)][of(n)][of(k)];
   std::uint8_t choice = known.load(std::memory_order_relaxed);
   if (choice == 0) {
-    // On a part of this product, whose result comes after that: a thin one as far as memory matters.
-    constexpr std::int64_t kSide = 512, kElements = 1 << 22;
+    // On a part of this product, whose result comes after that: about a millisecond. A thin one is larger than a
+    // second-level cache.
+    constexpr std::int64_t kSide = 256, kElements = 1 << 20;
     const std::int64_t thin = std::min(m, n);
     const std::int64_t most = thin <= 8 ? kElements : kSide;
     const std::int64_t rows = std::min(m, most), columns = std::min(n, most),
                        depth = std::min(k, thin <= 8 ? std::max(kElements / std::max(rows, columns), kSide) : most);
     double best[2] = {1e30, 1e30};
     bool all = true;
-    for (int round = 0; round < 4 && all; ++round)
+    for (int round = 0; round < 3 && all; ++round)
       for (int which = 0; which < 2; ++which) {
         const double start = seconds();
         if (which == 0) all = own(rows, columns, depth) && all;
