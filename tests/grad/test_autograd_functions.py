@@ -1,11 +1,12 @@
 """torch.autograd.Function: forward and backward are traced, and the results have the derivative that the class gives."""
 import numpy as np
 import pytest
-import torch
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
-import framejit
+torch = pytest.importorskip("torch", reason="torch is not installed")
+from torch.autograd import Function  # noqa: E402
+from torch.autograd.function import once_differentiable  # noqa: E402
+
+import framejit  # noqa: E402
 
 DONE = []
 
