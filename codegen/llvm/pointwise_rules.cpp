@@ -27,11 +27,6 @@ Val library1(Operations& ops, DType, DType operand, Args args) {
   return ops.library(std::string(name(op)), operand, args.first(1));
 }
 
-template <Op op>
-Val library2(Operations& ops, DType, DType operand, Args args) {
-  return ops.library(std::string(name(op)), operand, args.first(2));
-}
-
 using Inlined = Value* (*)(Operations&, Value*);
 
 /// Inlined for single and double precision; complex numbers by the library.
@@ -41,11 +36,9 @@ Val inlined1(Operations& ops, DType result, DType operand, Args args) {
   return {ops.round_to(operand, inlined(ops, args[0].real))};
 }
 
-/// Inlined for single precision only.
-template <Op op, Inlined inlined>
-Val inlined_single(Operations& ops, DType result, DType operand, Args args) {
-  if (compute_dtype(operand) != DType::F32) return library1<op>(ops, result, operand, args);
-  return {ops.round_to(operand, inlined(ops, args[0].real))};
+template <Op op, Value* (*inlined)(Operations&, Value*, Value*)>
+Val inlined2(Operations& ops, DType, DType operand, Args args) {
+  return {ops.round_to(operand, inlined(ops, args[0].real, args[1].real))};
 }
 
 Val negate(Operations& ops, DType, DType operand, Args args) {
@@ -56,10 +49,7 @@ Val negate(Operations& ops, DType, DType operand, Args args) {
 
 Val absolute(Operations& ops, DType, DType operand, Args args) {
   Value* x = args[0].real;
-  if (is_complex(operand)) {
-    const Val parts[] = {{x}, {args[0].imaginary}};
-    return ops.library("hypot", part(operand), parts);
-  }
+  if (is_complex(operand)) return {inline_hypot(ops, x, args[0].imaginary)};
   if (is_float(operand)) return {ops.call(llvm::Intrinsic::fabs, {x})};
   if (!is_signed_integer(operand)) return {x};
   Value* negative = ops.b.CreateICmpSLT(x, ops.integer(operand, 0));
@@ -71,8 +61,7 @@ Val absolute(Operations& ops, DType, DType operand, Args args) {
 Val sign(Operations& ops, DType, DType operand, Args args) {
   Value* x = args[0].real;
   if (is_complex(operand)) {
-    const Val parts[] = {{x}, {args[0].imaginary}};
-    Value* magnitude = ops.library("hypot", part(operand), parts).real;
+    Value* magnitude = inline_hypot(ops, x, args[0].imaginary);
     Value* zero = ops.b.CreateFCmpOEQ(magnitude, ops.number(part(operand), 0));
     Value* divisor = ops.select(zero, ops.number(part(operand), 1), magnitude);
     return {ops.b.CreateFDiv(x, divisor), ops.b.CreateFDiv(args[0].imaginary, divisor)};
@@ -250,9 +239,8 @@ Value* signs_differ(Operations& ops, DType dtype, const Division& division) {
 /// Remainder and floored quotient of floats as Python and NumPy define them.
 std::pair<Value*, Value*> divmod_floats(Operations& ops, DType dtype, Value* x, Value* y) {
   auto& b = ops.b;
-  const Val args[] = {{x}, {y}};
   Value* zero = ops.number(dtype, 0);
-  Value* fmod = ops.library("fmod", compute_dtype(dtype), args).real;
+  Value* fmod = inline_fmod(ops, x, y);
   Value* quotient = b.CreateFDiv(b.CreateFSub(x, fmod), y);
   Value* nonzero = b.CreateFCmpUNE(fmod, zero);
   Value* differ =
@@ -298,14 +286,14 @@ Val truncated_divide(Operations& ops, DType, DType operand, Args args) {
 }
 
 Val remainder(Operations& ops, DType, DType operand, Args args) {
-  if (is_float(operand)) return ops.library("fmod", operand, args);
+  if (is_float(operand)) return {ops.round_to(operand, inline_fmod(ops, args[0].real, args[1].real))};
   return {divide_integers(ops, operand, args[0].real, args[1].real).remainder};
 }
 
 // Integer powers by squaring, wrapping; a negative exponent gives the truncated reciprocal: 0, or +-1 for bases +-1.
 Val power(Operations& ops, DType, DType operand, Args args) {
-  if (compute_dtype(operand) == DType::F32) return {ops.round_to(operand, inline_pow(ops, args[0].real, args[1].real))};
-  if (is_float(operand) || is_complex(operand)) return ops.library("pow", operand, args);
+  if (is_float(operand)) return {ops.round_to(operand, inline_pow(ops, args[0].real, args[1].real))};
+  if (is_complex(operand)) return ops.library("pow", operand, args);
   auto& b = ops.b;
   Value *base = args[0].real, *exponent = args[1].real;
   if (operand == DType::Bool) return {b.CreateOr(base, b.CreateNot(exponent))};

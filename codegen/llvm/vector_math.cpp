@@ -1,154 +1,102 @@
-// Polynomials and range reductions in single and double precision. `Floats` is arithmetic with short names; `Fit` holds
-// what differs between the precisions. Coefficients are the well-known minimax fits of these intervals (Cephes; Juffa
-// for erf).
+// Exponential, logarithmic and trigonometric functions: polynomials and range reductions in single and double
+// precision. Coefficients are the well-known minimax fits of these intervals (Cephes; Juffa for erf), or fits made for
+// this file by Remez' exchange.
 #include "codegen/llvm/vector_math.h"
 
 #include <cmath>
 
-#include <llvm/IR/Intrinsics.h>
-#include <llvm/IR/IntrinsicsX86.h>
+#include "codegen/llvm/floats.h"
 
 namespace fj {
 
-using llvm::Value;
+using namespace vector_math;
 
 namespace {
 
-using Coefficients = std::initializer_list<double>;
-
-struct Floats {
-  Floats(Operations& ops, Value* like)
-      : ops(ops), b(ops.b), type(like->getType()), single(type->getScalarType()->isFloatTy()),
-        ints(ops.wide(single ? ops.b.getInt32Ty() : ops.b.getInt64Ty())) {}
-
-  Operations& ops;
-  llvm::IRBuilder<>& b;
-  llvm::Type* type;
-  bool single;
-  llvm::Type* ints;
-
-  int mantissa() const { return single ? 23 : 52; }
-  int bias() const { return single ? 127 : 1023; }
-  Value* c(double value) const { return llvm::ConstantFP::get(type, value); }
-  Value* c(double in_single, double in_double) const { return c(single ? in_single : in_double); }
-  Value* i(std::int64_t value) const { return llvm::ConstantInt::getSigned(ints, value); }
-
-  // Contraction is ours to choose here: these are no operations of the user.
-  Value* fma(Value* x, Value* y, Value* z) {
-    if (ops.machine().fma) return b.CreateIntrinsic(llvm::Intrinsic::fma, {type}, {x, y, z});
-    return b.CreateFAdd(b.CreateFMul(x, y), z);
-  }
-  Value* add(Value* x, Value* y) { return b.CreateFAdd(x, y); }
-  Value* sub(Value* x, Value* y) { return b.CreateFSub(x, y); }
-  Value* mul(Value* x, Value* y) { return b.CreateFMul(x, y); }
-  Value* div(Value* x, Value* y) { return b.CreateFDiv(x, y); }
-  Value* less(Value* x, Value* y) { return ops.compare(llvm::CmpInst::FCMP_OLT, x, y); }
-  Value* select(Value* condition, Value* x, Value* y) { return b.CreateSelect(condition, x, y); }
-  Value* polynomial(Value* x, Coefficients coefficients) {  // highest power first
-    auto next = coefficients.begin();
-    Value* sum = c(*next++);
-    while (next != coefficients.end()) sum = fma(sum, x, c(*next++));
-    return sum;
-  }
-  Value* polynomial(Value* x, Coefficients in_single, Coefficients in_double) {
-    return polynomial(x, single ? in_single : in_double);
-  }
-  Value* bits(Value* x) { return b.CreateBitCast(x, ints); }
-  Value* floats(Value* x) { return b.CreateBitCast(x, type); }
-  Value* abs(Value* x) { return b.CreateIntrinsic(llvm::Intrinsic::fabs, {type}, {x}); }
-  Value* copysign(Value* magnitude, Value* sign) {
-    return b.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, magnitude, sign);
-  }
-  /// NaN stays: both comparisons are false.
-  Value* clamp(Value* x, Value* low, Value* high) {
-    Value* lower = select(less(x, low), low, x);
-    return select(less(high, lower), high, lower);
-  }
-  /// The nearest integer of a small product, by the addition's own rounding: as float, and as the last bits of an
-  /// integer whose first are of no use.
-  std::pair<Value*, Value*> nearest(Value* x, Value* factor) {
-    Value* magic = c(12582912.0, 6755399441055744.0);  // 1.5 * 2^mantissa
-    Value* shifted = fma(x, factor, magic);
-    return {sub(shifted, magic), bits(shifted)};
-  }
-  /// x * 2^n for n of `nearest`. Rounded once where the result is denormal, n being at most twice the exponent's range;
-  /// or `normal`: it is none.
-  Value* scale(Value* x, Value* n, Value* integer, bool normal) {
-    if (ops.machine().avx512 && ops.lanes == (single ? 16 : 8)) {
-      Value* rounding = b.getInt32(4);  // the current mode
-      return b.CreateIntrinsic(
-          single ? llvm::Intrinsic::x86_avx512_mask_scalef_ps_512 : llvm::Intrinsic::x86_avx512_mask_scalef_pd_512, {},
-          {x, n, llvm::Constant::getNullValue(type), single ? b.getInt16(0xffff) : b.getInt8(0xff), rounding});
-    }
-    // Shifted into the exponent, nothing is left of the bits in front of n, and of those of the half.
-    Value* exponent = b.CreateShl(integer, i(mantissa()));
-    auto power = [&](Value* e) { return floats(b.CreateAdd(e, i(std::int64_t(bias()) << mantissa()))); };
-    if (normal) return mul(x, power(exponent));
-    // In two halves: 2^n itself may be out of range.
-    Value* half = b.CreateShl(b.CreateLShr(integer, i(1)), i(mantissa()));
-    return mul(mul(x, power(half)), power(b.CreateSub(exponent, half)));
-  }
+/// x less a multiple n of pi/2: sin and cos of what is left, and n.
+struct Quarter {
+  Value *large;  // no such argument: the library's
+  Value *sine, *cosine, *integer;
+  Value *sine_lost, *cosine_lost;  // what rounding took from them, if asked for
 };
 
-/// sin (quadrant 0) or cos (quadrant 1) of x.
-Value* sine(Operations& ops, Value* x, int quadrant) {
-  Floats f(ops, x);
+Quarter quarter(Floats& f, Value* x, bool exact = false) {
+  Quarter result;
   // Beyond these the three parts of pi/2 lose digits, or the quadrant is no exact integer any more.
-  Value* limit = f.c(8192.0, 1e6);
-  Value* large = f.less(limit, f.abs(x));
-  Value* bounded = f.select(large, f.c(0), x);
+  result.large = f.less(f.c(8192.0, 1e6), f.abs(x));
+  Value* bounded = f.select(result.large, f.c(0), x);
   auto [n, integer] = f.nearest(bounded, f.c(0.63661977236758134308));
-  Value* r = f.fma(n, f.c(-1.5703125, -1.57079625129699707031), bounded);
-  r = f.fma(n, f.c(-4.837512969970703125e-4, -7.54978941586159635335e-8), r);
-  r = f.fma(n, f.c(-7.54978995489188216e-8, -5.39030285815811905290e-15), r);
+  result.integer = integer;
+  Value* first = f.fma(n, f.c(-1.5703125, -1.57079625129699707031), bounded);
+  Value* second = f.fma(n, f.c(-4.837512969970703125e-4, -7.54978941586159635335e-8), first);
+  Value* r = f.fma(n, f.c(-7.54978995489188216e-8, -5.39030285815811905290e-15), second);
   Value* z = f.mul(r, r);
   Value* s = f.polynomial(z, {-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1},
                           {1.58962301576546568060e-10, -2.50507477628578072866e-8, 2.75573136213857245213e-6,
                            -1.98412698295895385996e-4, 8.33333333332211858878e-3, -1.66666666666666307295e-1});
-  s = f.fma(f.mul(s, z), r, r);
-  if (quadrant == 0) s = f.copysign(s, r);  // -0 + (+0) is no -0
+  result.sine = f.fma(f.mul(s, z), r, r);
+  // -0 + (+0) is no -0.
+  result.sine = f.copysign(result.sine, r);
   Value* k = f.polynomial(z, {2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2},
                           {-1.13585365213876817300e-11, 2.08757008419747316778e-9, -2.75573141792967388112e-7,
                            2.48015872888517045348e-5, -1.38888888888730564116e-3, 4.16666666666665929218e-2});
-  k = f.fma(f.mul(k, z), z, f.fma(z, f.c(-0.5), f.c(1.0)));
-  Value* turned = quadrant ? f.b.CreateAdd(integer, f.i(quadrant)) : integer;
-  Value* odd = f.b.CreateICmpNE(f.b.CreateAnd(turned, f.i(1)), f.i(0));
-  Value* result = f.select(odd, k, s);
+  result.cosine = f.fma(f.mul(k, z), z, f.fma(z, f.c(-0.5), f.c(1.0)));
+  if (exact) {
+    Value* lost = f.fma(n, f.c(-7.54978941586159635335e-8), f.sub(first, second));
+    lost = f.add(lost, f.fma(n, f.c(-5.39030285815811905290e-15), f.sub(second, r)));
+    if (!f.ops.machine().fma) lost = f.c(0);
+    Value* more = f.mul(f.mul(s, z), r);
+    result.sine = f.copysign(f.add(r, more), r);
+    result.sine_lost = f.fma(lost, result.cosine, f.add(f.sub(r, result.sine), more));
+    more = f.fma(f.mul(k, z), z, f.mul(z, f.c(-0.5)));
+    result.cosine = f.add(f.c(1.0), more);
+    result.cosine_lost =
+        f.fma(f.b.CreateFNeg(lost), result.sine, f.add(f.sub(f.c(1.0), result.cosine), more));
+  }
+  return result;
+}
+
+Value* is_odd(Floats& f, Value* integer) { return f.b.CreateICmpNE(f.b.CreateAnd(integer, f.i(1)), f.i(0)); }
+
+/// sin (quadrant 0) or cos (quadrant 1) of x.
+Value* sine(Operations& ops, Value* x, int quadrant) {
+  Floats f(ops, x);
+  const Quarter part = quarter(f, x);
+  Value* turned = quadrant ? f.b.CreateAdd(part.integer, f.i(quadrant)) : part.integer;
+  Value* result = f.select(is_odd(f, turned), part.cosine, part.sine);
   // Quadrants 2 and 3 change the sign.
   Value* sign = f.b.CreateShl(f.b.CreateAnd(turned, f.i(2)), f.i(f.single ? 30 : 62));
   result = f.floats(f.b.CreateXor(f.bits(result), sign));
-  return ops.where_any(large, result, [&] {
-    const Val args[] = {{x}};
-    return ops.library(quadrant ? "cos" : "sin", f.single ? DType::F32 : DType::F64, args).real;
-  });
+  return f.rest(quadrant ? "cos" : "sin", part.large, result, {x});
 }
 
-/// exp without special cases. `normal`: neither its result nor 2 to the integer next to x / ln 2 leaves the normal
-/// numbers.
-Value* plain_exp(Floats& f, Value* x, bool normal) {
+}  // namespace
+
+namespace vector_math {
+
+Value* exp_polynomial(Floats& f, Value* r) {
+  return f.polynomial(
+      r, {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1},
+      {2.092468726062237112e-9, 2.510927284465437758e-8, 2.755724203417148151e-7, 2.755724357799317146e-6,
+       2.480158736126375879e-5, 1.984126988670346478e-4, 1.388888888886662059e-3, 8.333333333321424889e-3,
+       4.16666666666667012e-2, 1.66666666666666768e-1, 0.5});
+}
+
+Exponential reduced_exp(Floats& f, Value* x) {
   auto [n, integer] = f.nearest(x, f.c(1.44269504088896340736));
   // The high part of ln 2 has few bits: n * high is exact without FMA too.
   Value* r = f.fma(n, f.c(-0.693359375, -6.93145751953125e-1), x);
   r = f.fma(n, f.c(2.12194440e-4, -1.42860682030941723212e-6), r);
-  Value* square = f.mul(r, r);
-  Value* e;
-  if (f.single) {
-    Value* p = f.polynomial(
-        r, {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1});
-    e = f.add(f.fma(p, square, r), f.c(1.0));
-  } else {
-    Value* p = f.mul(
-        r, f.polynomial(square, {1.26177193074810590878e-4, 3.02994407707441961300e-2, 9.99999999999999999910e-1}));
-    Value* q = f.polynomial(square, {3.00198505138664455042e-6, 2.52448340349684104192e-3, 2.27265548208155028766e-1,
-                                     2.00000000000000000009});
-    Value* quotient = f.div(p, f.sub(q, p));
-    e = f.fma(quotient, f.c(2.0), f.c(1.0));
-  }
-  return f.scale(e, n, integer, normal);
+  return {f.fma(exp_polynomial(f, r), f.mul(r, r), r), n, integer};
 }
 
-/// log x = log(1 + m) + e ln 2 with m in [sqrt(1/2) - 1, sqrt(2) - 1]; x positive, finite and normal.
-Value* plain_log(Floats& f, Value* x, Value* exponent_offset) {
+Value* plain_exp(Floats& f, Value* x, bool normal, bool half) {
+  const Exponential part = reduced_exp(f, x);
+  Value* e = half ? f.fma(part.q, f.c(0.5), f.c(0.5)) : f.add(part.q, f.c(1.0));
+  return f.scale(e, part.n, part.integer, normal);
+}
+
+Logarithm split(Floats& f, Value* x, Value* exponent_offset) {
   Value* raw = f.bits(x);
   const std::int64_t root = f.single ? 0x3f3504f3 : 0x3fe6a09e667f3bcd;  // sqrt(1/2)
   Value* exponent = f.b.CreateAShr(f.b.CreateSub(raw, f.i(root)), f.i(f.mantissa()));
@@ -176,19 +124,24 @@ Value* plain_log(Floats& f, Value* x, Value* exponent_offset) {
                                 7.11544750618563894466e1, 2.31251620126765340583e1});
     y = f.mul(m, f.div(f.mul(z, p), q));
   }
-  y = f.fma(e, f.c(-2.12194440e-4, -2.121944400546905827679e-4), y);
-  y = f.fma(z, f.c(-0.5), y);
-  return f.fma(e, f.c(0.693359375), f.add(m, y));
+  return {e, m, z, y};
 }
 
-/// F32 registers through a function of double precision.
-template <class Function>
-Value* in_double(Operations& ops, Value* x, const Function& function) {
-  Value* wide = ops.b.CreateFPExt(x, ops.wide(ops.b.getDoubleTy()));
-  return ops.b.CreateFPTrunc(function(wide), x->getType());
+Value* log_of_successor(Floats& f, Value* x) {
+  Value* sum = f.add(x, f.c(1.0));
+  // What the sum lost: of numbers up to 2^53 x - (sum - 1); of larger ones nothing that counts.
+  return plain_log(f, sum, nullptr, f.sub(x, f.sub(sum, f.c(1.0))));
 }
 
-}  // namespace
+Value* plain_log(Floats& f, Value* x, Value* exponent_offset, Value* rest) {
+  const auto [e, m, z, y] = split(f, x, exponent_offset);
+  Value* low = f.fma(e, f.c(-2.12194440e-4, -2.121944400546905827679e-4), y);
+  if (rest) low = f.add(low, f.div(rest, x));
+  low = f.fma(z, f.c(-0.5), low);
+  return f.fma(e, f.c(0.693359375), f.add(m, low));
+}
+
+}  // namespace vector_math
 
 Value* inline_exp(Operations& ops, Value* x) {
   Floats f(ops, x);
@@ -198,8 +151,34 @@ Value* inline_exp(Operations& ops, Value* x) {
 
 namespace {
 
+using PlainLogarithm = Value* (*)(Floats&, Value* x, Value* exponent_offset);
+
+Value* plain_natural(Floats& f, Value* x, Value* exponent_offset) { return plain_log(f, x, exponent_offset); }
+
+Value* plain_log2(Floats& f, Value* x, Value* exponent_offset) {
+  const auto [e, m, z, y] = split(f, x, exponent_offset);
+  Value* low = f.fma(z, f.c(-0.5), y);
+  Value* more = f.c(0.44269504088896340736);  // log2(e) - 1
+  return f.add(f.add(f.fma(m, more, f.fma(low, more, low)), m), e);
+}
+
+Value* plain_log10(Floats& f, Value* x, Value* exponent_offset) {
+  const auto [e, m, z, y] = split(f, x, exponent_offset);
+  // Constants in two parts, the first of few bits; what a product and a sum lose is kept: of a power of ten this is the
+  // exact integer.
+  Value* tens = f.mul(e, f.c(0.30078125));
+  Value* product = f.mul(m, f.c(0.43359375));
+  Value* lost = f.ops.machine().fma ? f.fma(m, f.c(0.43359375), f.b.CreateFNeg(product)) : f.c(0);
+  Value* sum = f.add(tens, product);
+  lost = f.add(lost, f.add(f.sub(tens, sum), product));
+  Value* low = f.mul(f.fma(z, f.c(-0.5), y), f.c(0.43429448190325182765));
+  low = f.fma(m, f.c(7.00731903251827651129e-4), low);
+  low = f.fma(e, f.c(2.48745663981195213739e-4), low);
+  return f.add(sum, f.add(low, lost));
+}
+
 /// log of whatever there is.
-Value* any_log(Operations& ops, Value* x) {
+Value* any_log(Operations& ops, Value* x, PlainLogarithm plain) {
   Floats f(ops, x);
   // Other than positive and finite: 1, and the result is replaced below.
   Value* positive = f.less(f.c(0), x);
@@ -208,7 +187,7 @@ Value* any_log(Operations& ops, Value* x) {
   // Denormals are scaled up.
   Value* tiny = f.less(argument, f.c(1.17549435082228750797e-38, 2.22507385850720138309e-308));
   argument = f.select(tiny, f.mul(argument, f.c(8388608.0, 4503599627370496.0)), argument);
-  Value* result = plain_log(f, argument, f.select(tiny, f.i(f.mantissa()), f.i(0)));
+  Value* result = plain(f, argument, f.select(tiny, f.i(f.mantissa()), f.i(0)));
   result = f.select(finite, result, x);  // +inf and NaN
   Value* zero = f.b.CreateFCmpOEQ(x, f.c(0));
   Value* special = f.b.CreateOr(zero, f.less(x, f.c(0)));
@@ -225,9 +204,7 @@ Value* any_log(Operations& ops, Value* x) {
   return f.select(f.b.CreateFCmpOEQ(raised, f.c(0)), result, raised);
 }
 
-}  // namespace
-
-Value* inline_log(Operations& ops, Value* x) {
+Value* logarithm(Operations& ops, Value* x, PlainLogarithm plain) {
   Floats f(ops, x);
   // Positive, finite and normal, by one comparison of integers: signed ones, which is what instructions compare.
   const std::int64_t least = std::int64_t{1} << f.mantissa(), infinity = std::int64_t(2 * f.bias() + 1) << f.mantissa();
@@ -235,11 +212,76 @@ Value* inline_log(Operations& ops, Value* x) {
   // lowest - least wraps round in the width of the float.
   const std::int64_t shift = f.single ? std::int64_t{INT32_MAX} - least + 1 : INT64_MAX - least + 1;
   Value* ordinary = f.b.CreateICmpSLT(f.b.CreateAdd(f.bits(x), f.i(shift)), f.i(lowest + (infinity - least)));
-  return ops.where_any(f.b.CreateNot(ordinary), plain_log(f, x, nullptr), [&] { return any_log(ops, x); });
+  return ops.where_any(f.b.CreateNot(ordinary), plain(f, x, nullptr), [&] { return any_log(ops, x, plain); });
+}
+
+}  // namespace
+
+Value* inline_log(Operations& ops, Value* x) { return logarithm(ops, x, plain_natural); }
+Value* inline_log2(Operations& ops, Value* x) { return logarithm(ops, x, plain_log2); }
+Value* inline_log10(Operations& ops, Value* x) { return logarithm(ops, x, plain_log10); }
+
+Value* inline_exp2(Operations& ops, Value* x) {
+  Floats f(ops, x);
+  Value* bounded = f.clamp(x, f.c(-151.0, -1076.0), f.c(129.0, 1025.0));
+  auto [n, integer] = f.nearest(bounded, f.c(1.0));
+  Value* r = f.sub(bounded, n);
+  Value* p = f.polynomial(
+      r, {1.54763784e-4, 1.34002701e-3, 9.61800355e-3, 5.55032779e-2, 2.40226513e-1, 6.93147206e-1},
+      {4.457399966691954706e-10, 7.0738637991544807e-9, 1.01780464059367619e-7, 1.321543479571387415e-6,
+       1.525273386753416321e-5, 1.540353045812192424e-4, 1.33335581463793412e-3, 9.61812910759329887e-3,
+       5.550410866482173781e-2, 2.402265069591013331e-1, 6.931471805599453081e-1});
+  return f.scale(f.fma(r, p, f.c(1.0)), n, integer, false);
 }
 
 Value* inline_sin(Operations& ops, Value* x) { return sine(ops, x, 0); }
 Value* inline_cos(Operations& ops, Value* x) { return sine(ops, x, 1); }
+
+Value* inline_tan(Operations& ops, Value* x) {
+  Value* large = nullptr;
+  const auto ratio = [&](Value* argument, bool coarse) {
+    Floats f(ops, argument);
+    f.coarse = coarse;
+    const Quarter part = quarter(f, argument, !coarse);
+    large = part.large;
+    Value* odd = is_odd(f, part.integer);
+    Value* divisor = f.select(odd, part.sine, part.cosine);
+    Value* dividend = f.select(odd, f.b.CreateFNeg(part.cosine), part.sine);
+    if (coarse) return f.div(dividend, divisor);
+    Value* reciprocal = f.div(f.c(1.0), divisor);
+    Value* quotient = f.mul(dividend, reciprocal);
+    Value* rest = f.fma(f.b.CreateFNeg(quotient), divisor, dividend);
+    rest = f.add(rest, f.select(odd, f.b.CreateFNeg(part.cosine_lost), part.sine_lost));
+    rest = f.fma(f.b.CreateFNeg(quotient), f.select(odd, part.sine_lost, part.cosine_lost), rest);
+    return f.copysign(f.fma(rest, reciprocal, quotient), quotient);  // -0 + 0 is no -0
+  };
+  Floats f(ops, x);
+  // In double also for the reduction's sake: near a pole every digit of what is left counts.
+  Value* result = f.single ? in_double(ops, x, [&](Value* wide) { return ratio(wide, true); }) : ratio(x, false);
+  return f.rest("tan", large, result, {x});
+}
+
+Value* inline_sinh(Operations& ops, Value* x) {
+  Floats f(ops, x);
+  Value* magnitude = f.abs(x);
+  // Beyond the bound e^x / 2 overflows, as it should.
+  Value* bounded = f.at_most(f.c(90.0, 711.0), magnitude);
+  Value* z = f.mul(bounded, bounded);
+  Value* p = f.polynomial(z, {2.81694739e-6, 1.98361606e-4, 8.33335005e-3, 1.66666665e-1},
+                          {7.758745671180116549e-13, 1.605725991654087488e-10, 2.505212313419154433e-8,
+                           2.755731915709192283e-6, 1.984126984143179767e-4, 8.333333333333147858e-3,
+                           1.666666666666666738e-1});
+  Value* small = f.fma(f.mul(p, z), bounded, bounded);
+  Value* half = plain_exp(f, bounded, false, true);
+  Value* large = f.sub(half, f.div(f.c(0.25), half));
+  return f.copysign(f.select(f.less(f.c(1.0), magnitude), large, small), x);
+}
+
+Value* inline_cosh(Operations& ops, Value* x) {
+  Floats f(ops, x);
+  Value* half = plain_exp(f, f.at_most(f.c(90.0, 711.0), f.abs(x)), false, true);
+  return f.add(half, f.div(f.c(0.25), half));
+}
 
 Value* inline_tanh(Operations& ops, Value* x) {
   Floats f(ops, x);
@@ -264,8 +306,36 @@ Value* inline_tanh(Operations& ops, Value* x) {
   return f.copysign(f.select(f.less(magnitude, f.c(0.625)), small, large), x);
 }
 
+namespace {
+
+Value* erf_in_double(Operations& ops, Value* x) {
+  Floats f(ops, x);
+  Value* magnitude = f.abs(x);
+  Value* bounded = f.at_most(f.c(5.95), magnitude);
+  // |x| > 1: 1 - exp(p(|x| - 1)).
+  Value* p = f.polynomial(
+      f.sub(bounded, f.c(1.0)),
+      {-4.860616238430468538e-12, 1.192320776434598611e-10, -1.318208010380246696e-9, 8.513712130329286035e-9,
+       -3.337234927594344342e-8, 5.796227544340804317e-8, 2.049043712635465231e-7, -2.132066180876808456e-6,
+       9.671503525565457078e-6, -2.719906526164947423e-5, 2.629637585027197995e-5, 2.373164164855470041e-4,
+       -1.977901211132271274e-3, 1.003382517834838957e-2, -4.156109802500362436e-2, -8.4310725635941658e-1,
+       -2.638967514234775699, -1.84960550993324829});
+  Value* large = f.sub(f.c(1.0), plain_exp(f, p, true));
+  Value* q = f.polynomial(
+      f.mul(bounded, bounded),
+      {5.945458056749279897e-11, -1.136578363888726307e-9, 1.465791062984646323e-8, -1.635002983759629069e-7,
+       1.646097325445080687e-6, -1.492559353419162405e-5, 1.205533103803274597e-4, -8.548326978773068795e-4,
+       5.223977624781398282e-3, -2.686617064507294883e-2, 1.128379167095485778e-1, -3.761263890318374761e-1,
+       1.283791670955125738e-1});
+  Value* small = f.fma(q, bounded, bounded);
+  return f.copysign(f.select(f.less(f.c(1.0), magnitude), large, small), x);
+}
+
+}  // namespace
+
 Value* inline_erf(Operations& ops, Value* x) {
   Floats f(ops, x);
+  if (!f.single) return erf_in_double(ops, x);
   Value* magnitude = f.abs(x);
   Value* bounded = f.select(f.less(f.c(4.0), magnitude), f.c(4.0), magnitude);
   // |x| > 0.921875: 1 - exp(p(|x|)).
@@ -285,50 +355,22 @@ Value* inline_erf(Operations& ops, Value* x) {
   return f.copysign(f.select(f.less(f.c(0.921875), magnitude), large, small), x);  // of NaN both are NaN
 }
 
-Value* inline_pow(Operations& ops, Value* x, Value* y) {
-  Floats f(ops, x);
-  // Positive finite bases and exponents of moderate size; the rest has the library's many special cases.
-  Value* ordinary = f.b.CreateAnd(f.b.CreateAnd(f.less(f.c(1.17549435082228750797e-38), x), f.less(x, f.c(INFINITY))),
-                                  f.less(f.abs(y), f.c(1e6)));
-  Value* base = f.select(ordinary, x, f.c(1.0));
-  Value* exponent = f.select(ordinary, y, f.c(1.0));
-  Value* result = in_double(ops, base, [&](Value* wide) {
-    Floats d(ops, wide);
-    Value* logarithm = plain_log(d, wide, nullptr);
-    Value* product = d.mul(logarithm, ops.b.CreateFPExt(exponent, wide->getType()));
-    // Conversion to float then overflows or underflows as it should.
-    return plain_exp(d, d.clamp(product, d.c(-300), d.c(300)), true);
-  });
-  return ops.where_any(f.b.CreateNot(ordinary), result, [&] {
-    const Val args[] = {{x}, {y}};
-    return ops.library("pow", DType::F32, args).real;
-  });
-}
-
 Value* inline_expm1(Operations& ops, Value* x) {
-  return in_double(ops, x, [&](Value* wide) {
-    Floats d(ops, wide);
-    Value* small = d.less(d.abs(wide), d.c(1e-3));
-    Value* series = d.mul(wide, d.polynomial(wide, {1.0 / 24, 1.0 / 6, 0.5, 1.0}));
-    Value* full = d.sub(plain_exp(d, d.clamp(wide, d.c(-200), d.c(200)), true), d.c(1.0));
-    return d.select(small, series, full);
-  });
+  Floats f(ops, x);
+  // 2^n (q + 1) - 1, by half of it: 2^n may be out of range where the result is not.
+  const auto [q, n, integer] = reduced_exp(f, f.clamp(x, f.c(-40.0), f.c(88.8, 709.9)));
+  Value* exponent = f.b.CreateShl(integer, f.i(f.mantissa()));
+  Value* power = f.floats(f.b.CreateAdd(exponent, f.i(std::int64_t(f.bias() - 1) << f.mantissa())));
+  Value* half = f.fma(q, power, f.sub(power, f.c(0.5)));
+  return f.copysign(f.add(half, half), x);  // of NaN it is NaN
 }
 
 Value* inline_log1p(Operations& ops, Value* x) {
   Floats f(ops, x);
   Value* ordinary = f.b.CreateAnd(f.less(f.c(-1.0), x), f.less(x, f.c(INFINITY)));
   Value* argument = f.select(ordinary, x, f.c(1.0));
-  Value* result = in_double(ops, argument, [&](Value* wide) {
-    Floats d(ops, wide);
-    Value* small = d.less(d.abs(wide), d.c(1e-3));
-    Value* series = d.mul(wide, d.polynomial(wide, {0.2, -0.25, 1.0 / 3, -0.5, 1.0}));
-    return d.select(small, series, plain_log(d, d.add(wide, d.c(1.0)), nullptr));
-  });
-  return ops.where_any(f.b.CreateNot(ordinary), result, [&] {
-    const Val args[] = {{x}};
-    return ops.library("log1p", DType::F32, args).real;
-  });
+  Value* result = f.copysign(log_of_successor(f, argument), argument);
+  return f.rest("log1p", f.b.CreateNot(ordinary), result, {x});
 }
 
 }  // namespace fj
