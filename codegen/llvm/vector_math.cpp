@@ -27,9 +27,14 @@ Quarter quarter(Floats& f, Value* x, bool exact = false) {
   Value* bounded = f.select(result.large, f.c(0), x);
   auto [n, integer] = f.nearest(bounded, f.c(0.63661977236758134308));
   result.integer = integer;
-  Value* first = f.fma(n, f.c(-1.5703125, -1.57079625129699707031), bounded);
-  Value* second = f.fma(n, f.c(-4.837512969970703125e-4, -7.54978941586159635335e-8), first);
-  Value* r = f.fma(n, f.c(-7.54978995489188216e-8, -5.39030285815811905290e-15), second);
+  // With FMA each part of a float may have all its bits: the first difference is exact, as its terms are multiples of
+  // 2^-24. Without it the products have to be. All are negative: a zero keeps its sign.
+  const bool fused = f.ops.machine().fma;
+  Value* first = f.fma(n, f.c(fused ? -1.570796251296997 : -1.5703125, -1.57079625129699707031), bounded);
+  Value* second =
+      f.fma(n, f.c(fused ? -7.549789415861596e-08 : -4.837512969970703125e-4, -7.54978941586159635335e-8), first);
+  Value* r =
+      f.fma(n, f.c(fused ? -5.390302529957765e-15 : -7.54978995489188216e-8, -5.39030285815811905290e-15), second);
   Value* z = f.mul(r, r);
   Value* s = f.polynomial(z, {-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1},
                           {1.58962301576546568060e-10, -2.50507477628578072866e-8, 2.75573136213857245213e-6,

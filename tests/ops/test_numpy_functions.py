@@ -162,3 +162,21 @@ def test_strides_of_axes_of_one(name, layout):
 def test_angles_are_scaled_in_their_own_precision(name, dtype):
     x = np.random.default_rng(0).standard_normal(1000).astype(dtype)
     same_as_eager(lambda x: getattr(np, name)(x), x, exact=True)
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_near_the_multiples_of_a_right_angle(name):
+    """Where the result is small or large, and what is left of the argument are its last bits."""
+    function = getattr(np, name)
+    x = (np.arange(-5200, 5201) * (np.pi / 2)).astype(np.float32)
+    x = np.concatenate([x, np.nextafter(x, np.float32(0)), np.nextafter(x, np.float32(np.inf))])
+    exact = function(x.astype(np.float64))
+    found = framejit.compile(lambda x: function(x))(x)
+    error = np.abs(found - exact) / np.spacing(np.abs(exact.astype(np.float32)))
+    assert error.max() <= (2 if framejit_has_fma() else 500)
+
+
+def framejit_has_fma():
+    with open("/proc/cpuinfo") as file:
+        text = file.read()
+    return "fma" in text or "aarch64" in text or "asimd" in text
