@@ -292,8 +292,9 @@ Val remainder(Operations& ops, DType, DType operand, Args args) {
 
 // Integer powers by squaring, wrapping; a negative exponent gives the truncated reciprocal: 0, or +-1 for bases +-1.
 Val power(Operations& ops, DType, DType operand, Args args) {
+  // Of doubles the C library's: powers of Python's numbers are its bits.
+  if (operand == DType::F64 || is_complex(operand)) return ops.library("pow", operand, args);
   if (is_float(operand)) return {ops.round_to(operand, inline_pow(ops, args[0].real, args[1].real))};
-  if (is_complex(operand)) return ops.library("pow", operand, args);
   auto& b = ops.b;
   Value *base = args[0].real, *exponent = args[1].real;
   if (operand == DType::Bool) return {b.CreateOr(base, b.CreateNot(exponent))};
