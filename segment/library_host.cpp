@@ -199,12 +199,12 @@ std::string collect(const ExternStructure& expected, PyObject* object, std::span
 }
 
 /// NumPy's settings while a function runs in a graph: a condition that would be reported raises, and the program is
-/// undone.
+/// undone. A function of the user's reports its own, and may look at them.
 class ConditionsRaise {
  public:
   explicit ConditionsRaise(const ExternCall& call) {
     const std::uint32_t trapped =
-        call.library == Library::Numpy && !call.random ? numpy_trapped_conditions() & 0xffff : 0;
+        call.library == Library::Numpy && !call.random && !call.rule ? numpy_trapped_conditions() & 0xffff : 0;
     PyObject* settings = trapped ? raising(trapped) : nullptr;
     if (settings) token_ = Ref<>::steal(PyContextVar_Set(errstate_variable(), settings));
   }

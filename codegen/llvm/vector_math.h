@@ -34,6 +34,6 @@ llvm::Value* inline_erf(Operations& ops, llvm::Value* x);                   // 1
 llvm::Value* inline_atan2(Operations& ops, llvm::Value* y, llvm::Value* x); // 2.0 in single, 2.5 in double
 llvm::Value* inline_hypot(Operations& ops, llvm::Value* x, llvm::Value* y); // 1.0 in single, 1.2 in double
 llvm::Value* inline_fmod(Operations& ops, llvm::Value* x, llvm::Value* y);  // exact
-llvm::Value* inline_pow(Operations& ops, llvm::Value* x, llvm::Value* y);   // 0.6
+llvm::Value* inline_pow(Operations& ops, llvm::Value* x, llvm::Value* y);   // 0.6; single alone
 
 }  // namespace fj

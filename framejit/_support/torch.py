@@ -84,7 +84,7 @@ def encoder_layer(src, heads, qkv_weight, qkv_bias, proj_weight, proj_bias, gelu
 
     if norm_first:
         x = src + attention(functional.layer_norm(src, width, *first, eps))
-        return x + feed_forward(functional.layer_norm(x, width, *second, eps))
+        return (x + feed_forward(functional.layer_norm(x, width, *second, eps))).contiguous()  # whatever the strides of src
     x = functional.layer_norm(src + attention(src), width, *first, eps)
     return functional.layer_norm(x + feed_forward(x), width, *second, eps)
 

@@ -102,6 +102,26 @@ def test_scalars_and_several_results():
     np.testing.assert_array_equal(framejit.compile(f, fullgraph=True)(x), f(x))
 
 
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_conditions_are_reported_inside_as_eager_reports_them():
+    @framejit.library_function
+    def careful(x):
+        try:
+            return np.log(x)
+        except FloatingPointError:
+            return x * 0 - 7
+
+    careful.result(lambda x: x)
+
+    def f(x):
+        return careful(x) + 1
+
+    x, compiled = np.array([0.0, 1.0, 2.0]), framejit.compile(f)
+    np.testing.assert_array_equal(compiled(x), [-np.inf, 1, 1 + np.log(2)])
+    with np.errstate(divide="raise"):
+        np.testing.assert_array_equal(compiled(x), [-6, -6, -6])
+
+
 def test_what_raises():
     @framejit.library_function
     def strict(x):

@@ -324,6 +324,9 @@ def test_an_encoder_layer_in_eval_is_its_operations(norm_first, activation, dtyp
             result = compiled(x)
             torch.testing.assert_close(result, layer(x))
             assert not result.requires_grad
+        for x in (torch.randn(5, 2, 16, dtype=dtype).transpose(0, 1), torch.randn(2, 16, 5, dtype=dtype).mT):
+            torch.testing.assert_close(compiled(x), layer(x))
+            assert compiled(x).stride() == layer(x).stride()
         padding = torch.tensor([[False, False, True]])
         torch.testing.assert_close(compiled(torch.ones(1, 3, 16, dtype=dtype), src_key_padding_mask=padding),
                                    layer(torch.ones(1, 3, 16, dtype=dtype), src_key_padding_mask=padding))
