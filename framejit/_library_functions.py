@@ -3,9 +3,6 @@
 To the tracer such a function is a `Node`, one operation of the graph (tracer/library_calls/extern_call.cpp); what it returns is found by running the
 rule for its result on stand-ins. Derivatives are those of custom_derivative, whose function the node is.
 """
-import inspect
-import itertools
-
 from framejit._custom_derivatives import CustomDerivative
 from framejit._transforms import _leaves, _map, _stack
 

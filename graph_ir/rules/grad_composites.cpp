@@ -110,7 +110,9 @@ void Pullback(Derivation& d) {
 }
 
 /// What a derivative gives that has none itself.
-void Once(Derivation& d) { throw NoDerivative(d.op, "what can be derived only once (once_differentiable)", d.location()); }
+void Once(Derivation& d) {
+  throw NoDerivative(d.op, "what can be derived only once (once_differentiable)", d.location());
+}
 
 /// The cotangent, and where `below` a part of it or 0. To torch it depends on what `below` compares, by a derivative
 /// that is 0: a second derivative reaches that.

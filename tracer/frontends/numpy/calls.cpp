@@ -2,7 +2,6 @@
 /// each look, are known by their parts.
 #include "tracer/frontends/numpy/calls.h"
 
-#include <atomic>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -38,18 +37,15 @@ Ref<> walk(PyObject* object, std::string_view path) {
 struct TracedModules {
   PyObject *stacked, *derived;
 };
-std::atomic<PyObject*> stacked_globals = nullptr, derived_globals = nullptr;  // once they are imported
 
 const TracedModules& traced_modules() {
   return *once([] {
-    const auto import = [](const char* name, std::atomic<PyObject*>& globals) {
+    const auto import = [](const char* name) {
       PyObject* made = PyImport_ImportModule(name);
       PyErr_Clear();
-      if (made) globals = PyModule_GetDict(made);
       return made;
     };
-    return new TracedModules{import("framejit._support.numpy_stacked", stacked_globals),
-                             import("framejit._support.numpy_derived", derived_globals)};
+    return new TracedModules{import("framejit._support.numpy_stacked"), import("framejit._support.numpy_derived")};
   });
 }
 
@@ -158,11 +154,6 @@ PyObject* traced_when_transformed(PyObject* callable) {
   const bool hashable = !std::strcmp(type, "numpy._ArrayFunctionDispatcher") || is_ufunc(callable) ||
                         Py_TYPE(callable) == &PyMethodDescr_Type || PyCFunction_Check(callable);
   return hashable ? found_in(table_of(traced_modules().derived, "instead"), callable) : nullptr;
-}
-
-bool is_traced_when_transformed(PyObject* globals) {
-  return globals && (globals == stacked_globals.load(std::memory_order_relaxed) ||
-                     globals == derived_globals.load(std::memory_order_relaxed));
 }
 
 PyObject* ndarray_method(const char* name) {

@@ -21,8 +21,6 @@ PyObject* traced_instead(PyObject* callable);
 /// Python code that is traced in the place of the function, or method of ndarray, where it is derived or batched. It
 /// returns NotImplemented for arguments it is not for. Null: there is none. Borrowed for ever.
 PyObject* traced_when_transformed(PyObject* callable);
-/// Whether these are the globals of such code.
-bool is_traced_when_transformed(PyObject* globals);
 /// As an attribute of ndarray.
 PyObject* ndarray_method(const char* name);
 
