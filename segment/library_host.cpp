@@ -314,7 +314,8 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
     if (!array) return fail(call.name + " could not be given its arrays: " + take_call_error());
   }
   std::vector<Ref<>> made;
-  std::vector<PyObject*> passed{call.callable.get()};  // what `caller` calls, else room for vectorcall's offset
+  const Ref<>& function = call.recorded ? call.recorded : call.callable;
+  std::vector<PyObject*> passed{function.get()};  // what `caller` calls, else room for vectorcall's offset
   auto pass = [&](const ExternArgument& argument) {
     if (argument.kind == ExternArgument::Kind::Held) {
       made.push_back(std::size_t(argument.index) < held_.size() ? held_[std::size_t(argument.index)] : Ref<>());
@@ -344,7 +345,7 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   const std::size_t given = call.positional.size();
   auto returned =
       Ref<>::steal(call.caller ? PyObject_Vectorcall(call.caller.get(), passed.data(), given + 1, names.get())
-                               : PyObject_Vectorcall(call.callable.get(), passed.data() + 1,
+                               : PyObject_Vectorcall(function.get(), passed.data() + 1,
                                                      given | PY_VECTORCALL_ARGUMENTS_OFFSET, names.get()));
   if (!returned) {
     PyObject *type, *value, *traceback;
@@ -365,6 +366,15 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
     return fail(call.name + " raised " + take_call_error());
   }
 
+  Ref<> record;
+  if (call.recorded) {
+    PyObject *value, *made_of_it;
+    const bool pair = PyArg_ParseTuple(returned.get(), "OO", &value, &made_of_it);
+    FJ_CHECK(pair, "a recorded call gives a pair");
+    record = Ref<>::borrow(made_of_it);
+    returned = Ref<>::borrow(value);
+  }
+
   if (call.once && !note_past(call, arrays)) {
     mispredicted_ = correct_versions(*call.once, past_.back().version_moves.front());
     return fail(call.name + " did something else than predicted to the version of a tensor");
@@ -382,11 +392,12 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
   };
   std::vector<PyObject*> found;
   std::vector<Ref<>> of_numbers;
-  const std::size_t returned_arrays = call.results.size() - call.mutated.size();
+  const std::size_t returned_arrays = call.results.size() - call.mutated.size() - (record ? 1 : 0);
   if (std::string why = collect(call.structure, returned.get(), arrays, found, of_numbers); !why.empty())
     return mispredict(why);
   FJ_CHECK(found.size() == returned_arrays, "the structure of an extern call has as many arrays as its row");
   for (int index : call.mutated) found.push_back(arrays[std::size_t(index)].get());
+  if (record) found.push_back(record.get());
 
   // Memory that must not be touched: the operands', and the results' of each other.
   std::vector<ArrayView> taken;
@@ -413,6 +424,8 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
       owned.push_back(copy_of(found[i], "contiguous_format"));
       if (!owned.back() || !guard_program::read_any_array(owned.back().get(), view))
         return fail(call.name + ": its result can't be copied: " + take_call_error());
+    } else if (found[i] == record.get()) {
+      owned.push_back(record);
     } else if (i >= returned_arrays) {
       // With a version counter of its own: the tracer says how eager's moves.
       owned.push_back(call.library == Library::Numpy ? Ref<>::borrow(found[i])

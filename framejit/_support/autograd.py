@@ -128,11 +128,39 @@ def _replaced(value, by_id):
     return value
 
 
-class Vjp:
-    """torch's own derivative of one tensor that a function of torch returns: the function is called again under autograd.
+def recorded(function, places):
+    """A function that calls this one under autograd: of the same arguments, it gives (what that returns, a record that a `Vjp` of it takes).
+    `places`: which of the tensors among the arguments, each counted once, it is derived by. None: its derivative does not need that."""
+    if function in _direct and not torch.is_autocast_enabled("cpu"):
+        return None
 
-    vjp(cotangent, derived, *args, **kwargs): `derived` are tensors among the arguments; returns a tuple of their gradients, contiguous and
-    each with memory of its own.
+    def record(*args, **kwargs):
+        tensors = list({id(tensor): tensor for tensor in _tensors((args, kwargs), [])}.values())
+        leaves = [tensors[place].detach().requires_grad_() for place in places]
+        by_id = {id(tensors[place]): leaf for place, leaf in zip(places, leaves)}
+        args, kwargs = _replaced(args, by_id), _replaced(kwargs, by_id)
+        with torch.enable_grad():
+            returned = function(*args, **kwargs)
+        results = _made(returned, args, kwargs)
+        made = torch.empty(0, device=tensors[0].device)
+        made.record = results, leaves
+        return _replaced(returned, {id(result): result.detach() for result in results}), made
+
+    return record
+
+
+def _made(returned, args, kwargs):
+    """The tensors among what a function returned that are no argument."""
+    given = {id(tensor) for tensor in _tensors((args, kwargs), [])}
+    return [tensor for tensor in _tensors(returned, []) if id(tensor) not in given]
+
+
+class Vjp:
+    """torch's own derivative of one tensor that a function of torch returns.
+
+    vjp(cotangent, derived, record, *args, **kwargs): `derived` are tensors among the arguments; returns a tuple of their gradients, contiguous
+    and each with memory of its own. `record` is what `recorded` gave; without one (None, or a copy that a user's hooks made of it) the
+    function is called again under autograd.
     """
 
     def __init__(self, function, result, written=()):
@@ -142,15 +170,18 @@ class Vjp:
         self.autocast = torch.is_autocast_enabled("cpu")
         self.autocast_dtype = torch.get_autocast_dtype("cpu")
 
-    def again(self, cotangent, derived, /, *args, **kwargs):
+    def again(self, cotangent, derived, record, /, *args, **kwargs):
         """The same as a function that can be derived: of tensors that are part of a graph."""
         # What stands for an operand that the derivative does not read is a constant, but it has a derivative by it.
         return self._recorded(cotangent, derived, args, kwargs, {id(tensor): tensor for tensor in derived if not tensor.requires_grad}, create_graph=True)
 
     @torch.no_grad()
-    def __call__(self, cotangent, derived, /, *args, **kwargs):
+    def __call__(self, cotangent, derived, record, /, *args, **kwargs):
         direct = None if self.autocast else _direct.get(self.function)
         gradients = None if direct is None else direct(cotangent, derived, *args, **kwargs)
+        if gradients is None and hasattr(record, "record"):
+            results, leaves = record.record
+            gradients = _gradients(results[self.result], leaves, cotangent, retain_graph=True)
         if gradients is None:
             new = {id(tensor): tensor for tensor in (*derived, *(tensor for tensor in _tensors((args, kwargs), []) if tensor.requires_grad))}
             with torch.enable_grad():
@@ -171,13 +202,18 @@ class Vjp:
         replaced |= {name: tensor.detach().requires_grad_(name in by) for name, tensor in new.items()}
         args, kwargs, leaves = _replaced(args, replaced), _replaced(kwargs, replaced), [replaced.get(id(tensor), tensor) for tensor in derived]
         # Results of torch's functions that are an argument are not counted. A derivative's are: that of a sum is its cotangent.
-        given = set() if isinstance(getattr(self.function, "__self__", None), Vjp) else {id(tensor) for tensor in _tensors((args, kwargs), [])}
+        derives = isinstance(getattr(self.function, "__self__", None), Vjp)
         with torch.autocast("cpu", dtype=self.autocast_dtype, enabled=self.autocast):
-            result = [tensor for tensor in _tensors(self.function(*args, **kwargs), []) if id(tensor) not in given][self.result]
-        gradients = [None] * len(leaves)
-        if result.requires_grad:
-            gradients = torch.autograd.grad(result, leaves, cotangent, create_graph=create_graph, allow_unused=True)
-        return tuple(torch.zeros_like(leaf) if gradient is None else gradient for gradient, leaf in zip(gradients, leaves))
+            returned = self.function(*args, **kwargs)
+        made = _tensors(returned, []) if derives else _made(returned, args, kwargs)
+        return _gradients(made[self.result], leaves, cotangent, create_graph=create_graph)
+
+
+def _gradients(result, leaves, cotangent, **how):
+    gradients = [None] * len(leaves)
+    if result.requires_grad:
+        gradients = torch.autograd.grad(result, leaves, cotangent, allow_unused=True, **how)
+    return tuple(torch.zeros_like(leaf) if gradient is None else gradient for gradient, leaf in zip(gradients, leaves))
 
 
 def saved_storages(result):
@@ -290,4 +326,13 @@ def _convolution(cotangent, derived, input, weight, bias=None, stride=1, padding
     return [gradient for tensor in derived for gradient, part in zip(made, (input, weight, bias)) if tensor is part]
 
 
-_direct = {torch.conv1d: _convolution, torch.conv2d: _convolution, torch.conv3d: _convolution}
+def _linear(cotangent, derived, input, weight, bias=None):
+    """As above: two products and a sum."""
+    if weight.dim() != 2 or input is weight or input.dim() < 2:
+        return None
+    rows, inputs = cotangent.reshape(-1, weight.shape[0]), input.reshape(-1, weight.shape[1])
+    gradient_of = {id(input): lambda: (rows @ weight).view(input.shape), id(weight): lambda: rows.t() @ inputs, id(bias): lambda: rows.sum(0)}
+    return [gradient_of[id(tensor)]() for tensor in derived]
+
+
+_direct = {torch.conv1d: _convolution, torch.conv2d: _convolution, torch.conv3d: _convolution, torch.nn.functional.linear: _linear}

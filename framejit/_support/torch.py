@@ -89,6 +89,29 @@ def encoder_layer(src, heads, qkv_weight, qkv_bias, proj_weight, proj_bias, gelu
     return functional.layer_norm(x + feed_forward(x), width, *second, eps)
 
 
+def lstm_cell(x, h, c, w_ih, w_hh, b_ih, b_hh):
+    """torch.lstm_cell as torch computes it on the CPU, step for step; so are the cells below."""
+    linear = torch.nn.functional.linear
+    into, forget, new, out = linear(h, w_hh, b_hh).add_(linear(x, w_ih, b_ih)).chunk(4, 1)
+    c = (forget.sigmoid() * c).add_(into.sigmoid() * new.tanh())
+    return out.sigmoid() * c.tanh(), c
+
+
+def gru_cell(x, h, w_ih, w_hh, b_ih, b_hh):
+    linear = torch.nn.functional.linear
+    (reset_x, update_x, new_x), (reset_h, update_h, new_h) = linear(x, w_ih, b_ih).chunk(3, 1), linear(h, w_hh, b_hh).chunk(3, 1)
+    new = (new_x + new_h * (reset_h + reset_x).sigmoid()).tanh()
+    return (h - new).mul_((update_h + update_x).sigmoid()).add_(new)
+
+
+def rnn_tanh_cell(x, h, w_ih, w_hh, b_ih, b_hh):
+    return torch.nn.functional.linear(h, w_hh, b_hh).add_(torch.nn.functional.linear(x, w_ih, b_ih)).tanh()
+
+
+def rnn_relu_cell(x, h, w_ih, w_hh, b_ih, b_hh):
+    return torch.nn.functional.linear(h, w_hh, b_hh).add_(torch.nn.functional.linear(x, w_ih, b_ih)).relu()
+
+
 def layers(function, found, state, weights, biases, count, dropout, train, bidirectional, batch_first):
     """torch.lstm, gru, rnn_tanh or rnn_relu where it drops elements between its layers: layer by layer, as torch's code does it."""
     if batch_first:

@@ -227,9 +227,12 @@ void add_read_by_derivatives(const Graph& graph, const std::vector<ValueId>& map
   };
   for (std::uint32_t i = 0; i < graph.value_count(); ++i) there[i] = mapped[i].valid();
   for (const Node& node : graph.nodes) {
-    const bool pure = node.op != Op::extern_call && row(node.op).effect == Effect::Pure;
-    for (ValueId result : node.results)
-      if ((pure || live[result.index]) && all_there(node.operands)) there[result.index] = true;
+    // With one of a library call's results there are all.
+    const bool made = (node.op != Op::extern_call && row(node.op).effect == Effect::Pure) ||
+                      std::any_of(node.results.begin(), node.results.end(),
+                                  [&](ValueId result) { return live[result.index]; });
+    if (!made || !all_there(node.operands)) continue;
+    for (ValueId result : node.results) there[result.index] = true;
   }
   for (bool more = true; more;) {
     more = false;

@@ -63,17 +63,18 @@ Ref<> written_among_arguments(const ExternCall& call) {
   return places;
 }
 
-/// framejit._support.autograd.Vjp(function, result, written): function(cotangent, derived, *args, **kwargs) of one
-/// result of a call.
-ExternCall derivative_of(const ExternCall& call, std::size_t result, std::span<const Type> derived_types,
-                         const Integers& derived) {
+/// framejit._support.autograd.Vjp(function, result, written): function(cotangent, derived, record, *args, **kwargs) of
+/// one result of a call.
+ExternCall derivative_of(const ExternCall& call, const ExternResultDerivative& of,
+                         std::span<const Type> derived_types) {
+  const Integers& derived = of.derived;
   ExternCall made;
   made.name = call.name + "_backward";
   made.derivative = true;
   Ref<> function = recording(call), written = written_among_arguments(call);
   if (vjp_class() && function && written)
     made.callable =
-        Ref<>::steal(PyObject_CallFunction(vjp_class(), "OnO", function.get(), Py_ssize_t(result), written.get()));
+        Ref<>::steal(PyObject_CallFunction(vjp_class(), "OnO", function.get(), Py_ssize_t(of.result), written.get()));
   if (!made.callable) break_graph(BreakReason::UnsupportedOperation, "torch's derivative: " + take_error());
   made.place = call.place;
   made.device = call.device;
@@ -89,7 +90,10 @@ ExternCall derivative_of(const ExternCall& call, std::size_t result, std::span<c
     item.index = int(i);
     made.structure.items.push_back(std::move(item));
   }
-  made.positional = {operand_argument(0), std::move(wanted)};
+  ExternArgument record;
+  record.object = Ref<>::borrow(Py_None);
+  if (of.record.valid()) record = operand_argument(int(of.operands.size()) + 1);
+  made.positional = {operand_argument(0), std::move(wanted), std::move(record)};
   for (const ExternArgument& argument : call.positional) made.positional.push_back(shifted(argument));
   for (auto& [name, argument] : call.keywords) made.keywords.emplace_back(name, shifted(argument));
   return made;
@@ -99,6 +103,11 @@ ExternCall derivative_of(const ExternCall& call, std::size_t result, std::span<c
 
 void add_extern_derivative(Graph& graph, ExternTable& table, const ExternCall& call, const ExternResultDerivative& of) {
   Composite composite{CompositeRule::Extern, {}, of.value, of.read, {}};
+  std::vector<std::optional<Dims>> strides = of.strides;
+  if (of.record.valid()) {
+    composite.kept.push_back(of.record);
+    strides.push_back(Dims{1});
+  }
   Integers gradients;
   std::vector<Type> types;
   for (std::size_t i = 0; i < of.derived.size(); ++i) {
@@ -109,10 +118,10 @@ void add_extern_derivative(Graph& graph, ExternTable& table, const ExternCall& c
     composite.operands.push_back(operand);
     gradients.push_back(path == ExternPath::Gradient ? std::int64_t(i) : -1);
   }
-  ExternCall derivative = derivative_of(call, of.result, types, of.derived);
+  ExternCall derivative = derivative_of(call, of, types);
   composite.attrs.set("callee", derivative.name);
   composite.attrs.set("handle", table.add(std::move(derivative)));
-  composite.attrs.set("operand_strides", of.strides);
+  composite.attrs.set("operand_strides", std::move(strides));
   composite.attrs.set("derived", of.derived);
   composite.attrs.set("gradients", std::move(gradients));
   graph.composites.push_back(std::move(composite));
@@ -129,7 +138,7 @@ void add_derivatives_of_derivatives(Graph& graph, ExternTable& table, const std:
     if (!is_derivative(call)) continue;
     ExternResultDerivative of{
         0,  {}, node.operands, node.operands, node.attrs.get<std::vector<std::optional<Dims>>>("operand_strides"),
-        {}, {}};
+        {}, {}, {}};
     std::vector<ExternArray> arrays;
     for (std::size_t i = 0; i < node.operands.size(); ++i) {
       const Type& type = graph.type(node.operands[i]);

@@ -1,9 +1,9 @@
-/// Derivatives of library calls, to any order: torch's own, recorded where they are needed
-/// (framejit/_support/autograd.py).
+/// Derivatives of library calls, to any order: torch's own (framejit/_support/autograd.py).
 ///
 /// The derivative of one result of a call is a library call too: of the result's cotangent and of what the first call
-/// was given. It runs that one again under autograd. As a node it comes into a graph when the graph is differentiated;
-/// where the graph is to be differentiated once more, its results are given derivatives in the same way.
+/// was given. It reads what torch recorded when the first call was made, its record, and without one makes that call
+/// again under autograd. As a node it comes into a graph when the graph is differentiated; where the graph is to be
+/// differentiated once more, its results are given derivatives in the same way.
 #pragma once
 
 #include <optional>
@@ -24,6 +24,7 @@ struct ExternResultDerivative {
   std::vector<ValueId> read;                   // what its derivative is given in their place
   std::vector<std::optional<Dims>> strides;    // of what it is given
   std::vector<std::int64_t> derived;           // the operands that require a gradient
+  ValueId record;                              // of the call; invalid: there is none
   std::span<const ExternPath> paths;  // from the result to each of these; empty: not known, which is a gradient
 };
 

@@ -97,11 +97,13 @@ struct ExternCall {
   std::string name;             // for logs: "conv2d"
   Ref<> callable;
   Ref<> rule;                   // what is called in its place to predict what it returns; null: it is
+  Ref<> recorded;  // torch: what is called in its place and gives (what it returns, its record), of which the record is
+                   // the last of `results`; null: nothing is recorded
   Ref<> of_all;                 // what is called in its place with one more axis in front, if it is stacked; null: it is
   std::vector<ExternArgument> positional;
   std::vector<std::pair<Ref<>, ExternArgument>> keywords;  // names are interned str
   ExternStructure structure;
-  std::vector<ExternResult> results;  // those in `structure`, then the new contents of the operands in `mutated`
+  std::vector<ExternResult> results;  // those in `structure`, the new contents of the operands in `mutated`, the record
   std::vector<int> mutated;     // operands the callable writes into
   bool random = false;          // draws from the default generator or from one that is an argument
   bool grad = true;             // grad mode at the call, as far as it is on outside

@@ -1,5 +1,6 @@
 """Functions that torch runs inside a compiled program keep torch's derivative: no break, eager's gradients."""
 import copy
+import gc
 
 import numpy
 import pytest
@@ -285,3 +286,83 @@ def test_what_a_derivative_reads_of_an_array_of_numpy_is_torch_s_to_save(writes)
             found.append((y, leaf.grad, array))
         for eager, ours in zip(*found):
             assert eager.tolist() == ours.tolist()
+
+
+RECORDED = {
+    "cdist": (lambda x, y: torch.cdist(x, y).sin(), [(5, 3), (4, 3)]),
+    "sdpa": (lambda x, y: F.scaled_dot_product_attention(x, y * 2, y + 1) * 3, [(1, 2, 5, 8), (1, 2, 6, 8)]),
+    "of a temporary": (lambda x, y: (torch.cdist(x * 2, y) + 1) * torch.cdist(x * 2, y - 1), [(5, 3), (4, 3)]),
+    "several results": (lambda x, y: sum(part.sin().sum() for part in torch.linalg.qr(x @ y)), [(4, 4), (4, 4)]),
+    "with numbers": (lambda x, y: torch.renorm(x, 2, 0, 1.0) * torch.cummax(y, 0)[0], [(4, 3), (4, 3)]),
+    "one operand twice": (lambda x, y: torch.cdist(x, x + 1) @ y, [(4, 3), (4, 3)]),
+    "pooled": (lambda x, y: F.adaptive_avg_pool2d(F.max_pool2d(x, 2), 2) * y, [(2, 3, 8, 8), (2, 3, 2, 2)]),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_backward_calls_no_function_again(name, monkeypatch):
+    function, shapes = RECORDED[name]
+    compiled, leaves = framejit.compile(function), [sample(*shape).requires_grad_() for shape in shapes]
+
+    def gradients(call):
+        result = call(*leaves)
+        return result, torch.autograd.grad((result ** 2).sum(), leaves)
+
+    from framejit._support import autograd
+
+    gradients(compiled)
+    monkeypatch.setattr(autograd.Vjp, "_recorded", None)
+    for _ in range(2):
+        (expected, of_eager), (found, ours) = gradients(function), gradients(compiled)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(ours, of_eager)
+    assert framejit.explain(compiled).so_far().breaks == []
+
+
+def records():
+    return sum(type(item) is torch.Tensor and hasattr(item, "record") for item in gc.get_objects())
+
+
+def test_a_record_is_gone_with_the_graph():
+    compiled, x, y = framejit.compile(lambda x, y: torch.cdist(x, y).sin()), sample(5, 3).requires_grad_(), sample(4, 3)
+    for retain in (False, True):
+        result = compiled(x, y)
+        assert records() == 1
+        result.sum().backward(retain_graph=retain)
+        assert records() == (1 if retain else 0)
+        if retain:
+            first, x.grad = x.grad.clone(), None
+            result.sum().backward()
+            torch.testing.assert_close(x.grad * 2, first)  # the first of both backwards was added
+        del result
+    assert records() == 0
+
+
+@pytest.mark.parametrize("changed", [lambda tensor: tensor.clone(), lambda tensor: tensor.numpy().copy()])
+def test_hooks_that_keep_something_else_than_the_record(changed):
+    def function(x, y):
+        return torch.cdist(x * 2, y).sin()
+
+    compiled, x, y = framejit.compile(function), sample(5, 3).requires_grad_(), sample(4, 3).requires_grad_()
+    found = []
+    for call in (function, compiled):
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: changed(tensor.detach()), torch.as_tensor):
+            result = call(x, y)
+        found.append(torch.autograd.grad(result.sum(), (x, y)))
+    torch.testing.assert_close(*found)
+
+
+def test_what_a_record_holds_is_not_written():
+    """The function's operand and result are arrays of the program's own, which reads and makes others afterwards."""
+    def function(x, y):
+        hidden = torch.tanh(x) * 2
+        found = F.scaled_dot_product_attention(hidden, y, y)
+        later = (hidden + 1) * 3
+        return (found * 2 + 1).relu() @ torch.linalg.qr(later)[0].mT + (found - 3).sum() + later.mean()
+
+    compiled, x, y = framejit.compile(function), sample(6, 3).double().requires_grad_(), sample(4, 3).double().requires_grad_()
+    for _ in range(3):
+        expected, found = (torch.autograd.grad((call(x, y) ** 2).sum(), (x, y), create_graph=True) for call in (function, compiled))
+        torch.testing.assert_close(found, expected)
+        of_eager, ours = (torch.autograd.grad(sum((part ** 2).sum() for part in first), (x, y)) for first in (expected, found))
+        torch.testing.assert_close(ours, of_eager)

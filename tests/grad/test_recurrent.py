@@ -50,3 +50,46 @@ def test_the_layers_are_one_call_where_nothing_is_dropped_or_derived():
                 torch.manual_seed(0)
                 torch.testing.assert_close(compiled(x), expected)
         assert framejit.cache_info()["internal_errors"] == 0
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", ["LSTMCell", "GRUCell", "RNNCell", "relu"])
+def test_a_cell_is_its_operations(kind, dtype, bias):
+    torch.manual_seed(0)
+    cell = nn.RNNCell(5, 9, bias, "relu") if kind == "relu" else getattr(nn, kind)(5, 9, bias)
+    cell = cell.to(dtype)
+    compiled = framejit.compile(cell)
+
+    def observed(run, x, h):
+        cell.zero_grad()
+        x, h = x.clone().requires_grad_(), h.clone().requires_grad_()
+        result = run(x, (h, h * 2) if kind == "LSTMCell" else h)
+        result = result if isinstance(result, tuple) else (result,)
+        sum((part ** 2).sum() for part in result).backward()
+        with torch.no_grad():
+            without = run(x)
+        without = without if isinstance(without, tuple) else (without,)
+        parts = *result, *without
+        return [*parts, x.grad, h.grad, *(p.grad for p in cell.parameters() if p.grad is not None)], [(p.stride(), p._version) for p in parts]
+
+    for rows in (1, 7, 0, 40):
+        given = torch.randn(rows, 5, dtype=dtype), torch.randn(rows, 9, dtype=dtype)
+        (expected, of_eager), (found, ours) = observed(cell, *given), observed(compiled, *given)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        assert ours == of_eager
+    graphs = framejit.explain(compiled).so_far().graphs
+    assert graphs and all("extern_call" not in str(graph) for graph in graphs)
+
+
+@pytest.mark.parametrize("arguments", [
+    lambda t: (t(3, 4), t(3, 9), t(27, 5), t(27, 9)), lambda t: (t(3, 5), t(2, 9), t(27, 5), t(27, 9)), lambda t: (t(5), t(9), t(27, 5), t(27, 9)),
+    lambda t: (t(3, 5), t(3, 9), t(26, 5), t(27, 9)), lambda t: (t(3, 5), t(3, 9), t(27, 5).double(), t(27, 9)),
+    lambda t: (t(3, 5), t(3, 9), t(27, 5), t(27, 9), t(27), t(26))])
+def test_what_a_cell_refuses_is_eager_s_error(arguments):
+    given = arguments(torch.ones)
+    with pytest.raises((RuntimeError, IndexError)) as expected:
+        torch.gru_cell(*given)
+    with pytest.raises(expected.type) as found:
+        framejit.compile(lambda *given: torch.gru_cell(*given))(*given)
+    assert str(found.value) == str(expected.value)

@@ -92,7 +92,8 @@ class ExternBuilder {
   /// Sizes and strides of every result as expressions over the graph's symbols.
   std::vector<ExternResult> results_of(const Prediction& now);
   V build(const ExternStructure& structure, const std::vector<V>& arrays) const;
-  void add_derivative(std::size_t result, ValueId value);
+  void add_derivative(std::size_t result, ValueId value, ValueId record);
+  void record();
   void add_pullbacks(const std::vector<V>& positional, const std::vector<ValueId>& values);
 
   TraceRun& t_;
@@ -552,8 +553,31 @@ V ExternBuilder::build(const ExternStructure& structure, const std::vector<V>& a
 
 // ---- the derivative
 
-void ExternBuilder::add_derivative(std::size_t result, ValueId value) {
-  ExternResultDerivative of{result, value, operands_, operands_, operand_strides_, derived_, {}};
+/// The call is made under autograd, for a derivative that needs not make it again; but where the program is shown,
+/// changed or run by another back end, it is as it was written.
+void ExternBuilder::record() {
+  const bool plain = call_.library == Library::Torch && call_.mutated.empty() && !call_.once && !declared_ &&
+                     t_.request.generalise.builtin_backend && !t_.request.edit && !t_.request.record &&
+                     !t_.request.follow && t_.transforms->depth == 0;
+  if (!plain) return;
+  const std::vector<std::int64_t> hints = symbol_hints(t_.graph().symbols);
+  if (!saved_by(call_, operand_arrays(hints), hints, derived_).any) return;  // torch's derivative needs nothing
+  Ref<> places = Ref<>::steal(PyList_New(0));
+  for (std::int64_t operand : derived_) {
+    Ref<> number = Ref<>::steal(PyLong_FromLongLong(operand));
+    FJ_CHECK(places && number && PyList_Append(places.get(), number.get()) == 0, "no memory");
+  }
+  Ref<> make = imported("framejit._support.autograd", "recorded");
+  if (make)
+    call_.recorded =
+        Ref<>::steal(PyObject_CallFunctionObjArgs(make.get(), call_.callable.get(), places.get(), nullptr));
+  PyErr_Clear();
+  if (call_.recorded.get() == Py_None) call_.recorded = {};
+  if (call_.recorded) call_.results.push_back({DType::F32, Dims{0}, Dims{1}, -1, 0});
+}
+
+void ExternBuilder::add_derivative(std::size_t result, ValueId value, ValueId record) {
+  ExternResultDerivative of{result, value, operands_, operands_, operand_strides_, derived_, record, {}};
   if (call_.mutated.empty()) {
     const std::vector<std::int64_t> hints = symbol_hints(t_.graph().symbols);
     const ExternSaved& saved = saved_by(call_, operand_arrays(hints), hints, derived_);
@@ -730,6 +754,16 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   if (passes_on && call_.mutated.empty()) return operand_values_[std::size_t(structure.index)];
   if (call_.results.empty()) give_up("`" + call_.name + "` returns no tensor");
 
+  bool real = true;  // without a composite the results have no derivative here
+  for (std::size_t i = 0; derived && i < operands_.size(); ++i) {
+    if (!t_.requires_gradient(operands_[i])) continue;
+    derived_.push_back(std::int64_t(i));
+    real = real && is_float(operand_values_[i]->dtype);
+  }
+  real = real && std::any_of(call_.results.begin(), call_.results.begin() + std::ptrdiff_t(returned),
+                             [](const ExternResult& result) { return is_float(result.dtype); });
+  if (!derived_.empty() && real) record();
+
   std::vector<Type> types;
   std::vector<std::optional<Dims>> strides;
   for (const ExternResult& result : call_.results) {
@@ -742,17 +776,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   attrs.set("handle", t_.externs->add(call_));
   attrs.set("operand_strides", operand_strides_);
   attrs.set("result_strides", strides);
-  bool real = true;  // without a composite the results have no derivative here
-  for (std::size_t i = 0; derived && i < operands_.size(); ++i) {
-    if (!t_.requires_gradient(operands_[i])) continue;
-    derived_.push_back(std::int64_t(i));
-    real = real && is_float(operand_values_[i]->dtype);
-  }
   std::vector<ValueId> values = t_.graph().add_extern(operands_, attrs, types, t_.location());
-  // No gradient flows into what is computed where nothing is recorded, and into running statistics. Nobody has read
-  // them yet.
-  for (std::size_t i = derived ? returned : 0; requires_grad_ && i < values.size(); ++i)
-    t_.graph().composites.push_back({CompositeRule::Stop, {}, values[i], {}, {}});
   if (derived) {
     // Their old contents, gone by then, say nothing of the derivative.
     for (std::size_t i = 0; i < call_.mutated.size(); ++i) {
@@ -761,8 +785,12 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
                                                                 // into a copy that nobody else sees
     }
     for (std::size_t i = 0; i < returned; ++i)
-      if (real && is_float(types[i].dtype)) add_derivative(i, values[i]);
+      if (real && is_float(types[i].dtype)) add_derivative(i, values[i], call_.recorded ? values.back() : ValueId{});
   }
+  // No gradient flows into what is computed where nothing is recorded, into running statistics and into a record.
+  // Nobody has read them yet.
+  for (std::size_t i = derived ? returned : 0; requires_grad_ && i < values.size(); ++i)
+    t_.graph().composites.push_back({CompositeRule::Stop, {}, values[i], {}, {}});
   if (numpy_ && numpy_->pullback) add_pullbacks(positional, values);
 
   std::vector<V> arrays;

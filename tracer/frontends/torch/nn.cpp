@@ -511,8 +511,7 @@ V torch_encoder_layer(Tracer& tracer, const Arguments& arguments) {
                "norm_weight_1, norm_bias_1, norm_weight_2, norm_bias_2, ffn_weight_1, ffn_bias_1, ffn_weight_2, "
                "ffn_bias_2, mask, mask_type");
   const Array src = torch_tensor(tracer, p.required("src"));
-  if (!p.absent("mask") || src->rank() != 3 || src->storage->device != kHost || !is_float(src->dtype) ||
-      size_in_bytes(src->dtype) < 4)
+  if (!p.absent("mask") || src->rank() != 3 || !is_float(src->dtype) || size_in_bytes(src->dtype) < 4)
     unsupported("an encoder layer of this kind");
   leave_to_autocast();
   PyObject* const function = once([] { return imported("framejit._support.torch", "encoder_layer").release(); });
@@ -553,41 +552,6 @@ V torch_f_attention(Tracer& tracer, const Arguments& arguments) {
       {p["query"], p["key"], p["value"], p.absent("attn_mask") ? tracer.none() : p["attn_mask"], p["dropout_p"],
        tracer.boolean(p.flag("is_causal", false)), p.absent("scale") ? tracer.none() : p["scale"]});
 }
-
-/// A stack of recurrent layers with dropout between them: layer by layer, where a derivative is wanted. What torch
-/// draws has no other.
-V torch_recurrent(Tracer& tracer, const Arguments& arguments, const char* name) {
-  const std::vector<V>& given = arguments.positional;
-  if (given.size() != 9 || !arguments.keywords.empty() || given[2]->kind != ValueKind::List)
-    unsupported("recurrent layers over packed sequences");
-  if (tracer.device() != kHost) unsupported("recurrent layers on " + device_text(tracer.device()));
-  const auto probability = tracer.constant_float(given[5]);
-  if (!probability || *probability <= 0 || *probability >= 1 || !tracer.truth(given[6]) ||
-      int_argument(tracer, given[4]) < 2)
-    unsupported("recurrent layers that drop nothing");
-  const auto derived = [&](const V& argument) {
-    const Array array = array_of(argument);
-    return array && tracer.requires_gradient(*array);
-  };
-  std::vector<V> operands = tracer.sequence_items(given[2]);
-  if (given[1]->kind == ValueKind::Tuple)
-    for (const V& state : tracer.sequence_items(given[1])) operands.push_back(state);
-  else
-    operands.push_back(given[1]);
-  operands.push_back(given[0]);
-  if (std::none_of(operands.begin(), operands.end(), derived))
-    unsupported("recurrent layers that nothing is derived from");
-  PyObject* const function = once([] { return imported("framejit._support.torch", "layers").release(); });
-  FJ_CHECK(function, "framejit._support.torch.layers");
-  std::vector<V> passed{tracer.constant(torch_object(name))};
-  passed.insert(passed.end(), given.begin(), given.end());
-  return tracer.call(tracer.constant(Ref<>::borrow(function)), std::move(passed));
-}
-
-V torch_lstm(Tracer& tracer, const Arguments& arguments) { return torch_recurrent(tracer, arguments, "lstm"); }
-V torch_gru(Tracer& tracer, const Arguments& arguments) { return torch_recurrent(tracer, arguments, "gru"); }
-V torch_rnn_tanh(Tracer& tracer, const Arguments& arguments) { return torch_recurrent(tracer, arguments, "rnn_tanh"); }
-V torch_rnn_relu(Tracer& tracer, const Arguments& arguments) { return torch_recurrent(tracer, arguments, "rnn_relu"); }
 
 V torch_f_embedding(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "embedding", arguments,
