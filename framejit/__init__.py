@@ -6,7 +6,7 @@
 
 The function keeps its meaning; its work on numpy.ndarray and torch.Tensor runs as a few fused kernels.
 
-compile, disable, graph_break, is_compiling             what is compiled, and when
+compile, disable, graph_break, is_compiling, warm_up    what is compiled, and when
 options, mark_dynamic, Dim, reset, cache_info           how it is compiled, and what is kept
 explain, set_logs                                       what became of a function, and why
 grad, value_and_grad, vjp, jvp, jacobian, hessian       derivatives of functions of arrays
@@ -25,7 +25,7 @@ if _uncompiled.in_subinterpreter():
 else:
     from framejit._core import CompiledFunction
     from framejit._api import (cache_info, compile, disable, graph_break, is_compiling, mark_dynamic, options, reset, set_logs,
-                               _using)
+                               warm_up, _using)
     from framejit._backends import register_backend
     from framejit._checkpoint import checkpoint
     from framejit._custom_derivatives import custom_derivative, stop_gradient

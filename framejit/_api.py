@@ -12,7 +12,7 @@ from framejit._backends import resolve
 from framejit._dim import LARGEST, Dim
 from framejit._errors import BackendError, Error, GraphBreakError, GraphError
 from framejit._nearest import did_you_mean
-from framejit._wrap import wrap_object
+from framejit._wrap import compiled_part, wrap_object
 
 _core.set_error_types(Error, GraphBreakError, BackendError, GraphError)
 
@@ -320,6 +320,79 @@ def set_logs(*choices, sink=None):
         asked, known = re.fullmatch(r"no log is called '(.*)'; there are: (.*)", str(error), re.S).groups()
         raise ValueError(f"{error}{did_you_mean(asked, known.split(', '))}") from None
     _core.set_log_sink(sink)
+
+
+def warm_up(function, *examples):
+    """Calls a compiled function for each example, so that later calls with such arguments compile nothing. Returns how many programs it compiled.
+
+    function: what `framejit.compile` returned. examples: each a tuple of positional arguments or a dict of keyword arguments; what is
+    neither is the only argument. Arrays are passed on. A pair (shape, dtype) is an array of zeros: a tuple or list of ints, and a dtype
+    of NumPy (or its name) or of torch; also inside of tuples, lists and dicts.
+
+    The function runs: it writes into the arrays it is given, prints and counts, as in any call. Code is made as well as it can be at once
+    (unless the function or FRAMEJIT_TIER says otherwise), and it is there, and on disk, when warm_up returns. As many programs are compiled
+    as first calls would compile: sizes that differ between examples become symbols, as between calls.
+
+    Raises TypeError for a function that is not compiled, and what the function raises for an example.
+
+        f = framejit.compile(f)
+        framejit.warm_up(f, (((64, 64), "float32"), 3), (x, 5))         # 2
+        f(y, 3)                                                         # compiles nothing
+    """
+    part = _part(function)
+    if part is None:
+        raise TypeError(f"framejit.warm_up takes what framejit.compile has returned, not {function!r}")
+    tier = {"tier": "optimised"} if _core.options_of(part)["tier"] == "auto" else {}
+    before = _core.cache_info()["graphs"]
+    for example in examples:
+        keywords = {name: _filled(value) for name, value in example.items()} if isinstance(example, dict) else {}
+        given = () if isinstance(example, dict) else example if isinstance(example, tuple) and not _is_pair(example) else (example,)
+        arguments = [_filled(value) for value in given]
+        with options(**tier):
+            function(*arguments, **keywords)
+    _core.finish_compiling()
+    return _core.cache_info()["graphs"] - before
+
+
+def _part(function):
+    """The CompiledFunction inside what `compile` returned, or None."""
+    while isinstance(function, (types.MethodType, functools.partial)):
+        function = function.__func__ if isinstance(function, types.MethodType) else function.func
+    return function if isinstance(function, _core.CompiledFunction) else compiled_part(function)
+
+
+def _filled(value):
+    """An argument with zeros for the pairs (shape, dtype) in it."""
+    if _is_pair(value):
+        shape, dtype = value
+        if _is_torch_dtype(dtype):
+            return sys.modules["torch"].zeros(tuple(shape), dtype=dtype)
+        import numpy  # at the top it would be imported for functions that do without
+
+        return numpy.zeros(shape, dtype)
+    if type(value) in (tuple, list):
+        return type(value)(map(_filled, value))
+    return {name: _filled(part) for name, part in value.items()} if type(value) is dict else value
+
+
+def _is_torch_dtype(value):
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.dtype)
+
+
+def _is_pair(value):
+    """Whether it is (shape, dtype)."""
+    if not (type(value) is tuple and len(value) == 2 and isinstance(value[0], (tuple, list))
+            and all(isinstance(size, int) and not isinstance(size, bool) for size in value[0])):
+        return False
+    import numpy
+
+    if _is_torch_dtype(value[1]):
+        return True
+    try:
+        return isinstance(value[1], (str, type, numpy.dtype)) and numpy.dtype(value[1]) != object
+    except TypeError:
+        return False
 
 
 def given_options(compiled):
