@@ -15,7 +15,7 @@ capture, Graph, Node, from_fx, library_function         graphs as objects
 register_backend, fx_backend                            what runs graphs
 Error, GraphBreakError, GraphError, BackendError        what is raised
 
-`python -m framejit` looks after the kernels on disk.
+`python -m framejit run script.py` runs a program and says what framejit did; `python -m framejit doctor` looks at the machine.
 """
 from framejit import _uncompiled
 
