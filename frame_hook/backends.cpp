@@ -20,8 +20,11 @@ namespace {
 
 namespace py = pybind11;
 
-Ref<> backend_resolver, graph_maker;
-std::array<Ref<>, 4> error_types;
+// Never destroyed: they own Python objects, and statics are destroyed after Python has ended. There a function that
+// takes the last reference to its module's dict with it is a fatal error.
+Ref<>& backend_resolver = *new Ref<>;
+Ref<>& graph_maker = *new Ref<>;
+std::array<Ref<>, 4>& error_types = *new std::array<Ref<>, 4>;
 
 constexpr const char* kAdvice =
     "\n  try   print(graph) in the back end shows what each result is; backend=\"eager\" runs the same graph";

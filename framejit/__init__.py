@@ -5,6 +5,17 @@
         return np.maximum((x + y) * 2, 0)
 
 The function keeps its meaning; its work on numpy.ndarray and torch.Tensor runs as a few fused kernels.
+
+compile, disable, graph_break, is_compiling, warm_up    what is compiled, and when
+options, mark_dynamic, Dim, reset, cache_info           how it is compiled, and what is kept
+explain, set_logs                                       what became of a function, and why
+grad, value_and_grad, vjp, jvp, jacobian, hessian       derivatives of functions of arrays
+vmap, checkpoint, stop_gradient, custom_derivative      their companions
+capture, Graph, Node, from_fx, library_function         graphs as objects
+register_backend, fx_backend                            what runs graphs
+Error, GraphBreakError, GraphError, BackendError        what is raised
+
+`python -m framejit run script.py` runs a program and says what framejit did; `python -m framejit doctor` looks at the machine.
 """
 from framejit import _uncompiled
 
@@ -14,7 +25,7 @@ if _uncompiled.in_subinterpreter():
 else:
     from framejit._core import CompiledFunction
     from framejit._api import (cache_info, compile, disable, graph_break, is_compiling, mark_dynamic, options, reset, set_logs,
-                               _using)
+                               warm_up, _using)
     from framejit._backends import register_backend
     from framejit._checkpoint import checkpoint
     from framejit._custom_derivatives import custom_derivative, stop_gradient
@@ -29,3 +40,26 @@ else:
     from framejit._transforms import grad, hessian, jacobian, jvp, value_and_grad, vjp, vmap
 
     __all__ = [*_uncompiled.__all__, "CompiledFunction", "Graph", "Node"]
+
+
+def _version():
+    """The version that pyproject.toml gives, by way of what was installed; "unknown" in a checkout that is not installed."""
+    import importlib.metadata  # some 30 ms: more than the rest of framejit
+
+    try:
+        return importlib.metadata.version("framejit")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def __getattr__(name):
+    if name != "__version__":
+        import sys
+
+        raise AttributeError(f"module 'framejit' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+    globals()[name] = _version()
+    return globals()[name]
+
+
+def __dir__():
+    return sorted([*__all__, "__version__"])

@@ -1,6 +1,7 @@
 """compile and its companions. Nothing here knows about tracing or shapes."""
 import contextlib
 import functools
+import re
 import sys
 import threading
 import types
@@ -10,7 +11,8 @@ from framejit import _core
 from framejit._backends import resolve
 from framejit._dim import LARGEST, Dim
 from framejit._errors import BackendError, Error, GraphBreakError, GraphError
-from framejit._wrap import wrap_object
+from framejit._nearest import did_you_mean
+from framejit._wrap import compiled_part, wrap_object
 
 _core.set_error_types(Error, GraphBreakError, BackendError, GraphError)
 
@@ -18,13 +20,31 @@ _core.set_error_types(Error, GraphBreakError, BackendError, GraphError)
 def compile(function=None, *, backend=None, passes=None, **options):
     """Compiles a function, method, module or callable object; also a decorator, with or without options.
 
-    backend: "auto", "llvm", "cuda", "eager", "reference", a registered name, or `backend(graph, example_inputs) -> callable`;
-    not given: what `framejit.options` or FRAMEJIT_BACKEND say, else "auto".
-    fullgraph: raise GraphBreakError where a graph would break. dynamic: sizes are symbols from the first call (True), never
-    (False), or once one has changed (None). mode: "default"; for CUDA devices also "reduce-overhead", which
-    issues kernels that follow each other as one CUDA graph, "max-autotune-no-cudagraphs", which measures sizes of blocks, and
-    "max-autotune", both. passes: functions `f(graph) -> graph` that are given each captured graph (a framejit.Graph) before the back
-    end, in order, and return it, edited or not; they run once for each graph that is compiled. Further options: `framejit.options`.
+    function: a function, method, classmethod, staticmethod, functools.partial, torch.nn.Module or another callable object, whose
+    arguments and results stay what they are; on numpy.ndarray and torch.Tensor its work runs compiled. Nothing is compiled before the
+    first call. The result is called as the function is: `.using(**options)` is the same with other options, `.__wrapped__` the
+    function as written. Not given: the decorator with these options.
+
+    backend: a str, "auto", "llvm", "cuda", "eager", "reference" or a registered name, or `backend(graph, example_inputs) -> callable`;
+    not given: what `framejit.options` or FRAMEJIT_BACKEND say, else "auto". passes: functions `f(graph) -> graph` that are given each
+    captured graph (a framejit.Graph) before the back end, in order, and return it, edited or not; they run once for each graph that is
+    compiled. options, of which `framejit.options` and docs/options.md have the rest:
+
+    - fullgraph: a bool; raise GraphBreakError where a graph would break.
+    - dynamic: sizes are symbols from the first call (True), never (False), or once one has changed (None).
+    - mode: "default"; for CUDA devices also "reduce-overhead", which issues kernels that follow each other as one CUDA graph,
+      "max-autotune-no-cudagraphs", which measures sizes of blocks, and "max-autotune", both.
+    - threads: an int, the threads that a kernel may use; 0: one per core.
+
+    Raises TypeError for what can't be compiled (a class, what is not callable), an option that does not exist or is of another type,
+    ValueError for a value that an option does not take, and for a back end that is not there. Calls raise what the function raises;
+    GraphBreakError and BackendError as those say.
+
+        @framejit.compile
+        def f(x, y):
+            return np.maximum((x + y) * 2, 0)
+
+        model = framejit.compile(model, fullgraph=True)
     """
     if function is None:
         _check(backend, options)
@@ -97,7 +117,10 @@ def _without_backend(options):
 
 def _check(backend, options):
     """Raises for unknown or wrong options. The user's callable, or None for a built-in back end."""
-    _core.compile_function(_nothing, options, None)
+    try:
+        _core.compile_function(_nothing, options, None)
+    except TypeError as error:
+        raise _nearer(error, options) from None
     if backend is None:
         return None
     if isinstance(backend, str):
@@ -105,6 +128,13 @@ def _check(backend, options):
     if not callable(backend):
         raise TypeError(f"framejit.compile: backend is a name or a callable, not {backend!r}")
     return backend
+
+
+def _nearer(error, options):
+    """A TypeError about options, which says of one that does not exist which may have been meant."""
+    names = [*_core.option_names(), "passes"]
+    unknown = [name for name in options if name not in names]
+    return TypeError(f"{error}{did_you_mean(unknown[0], names)}") if unknown else error
 
 
 def _nothing():
@@ -119,7 +149,15 @@ def _notice_once():
 
 
 def disable(function=None):
-    """Marks a function to run as written, with everything it calls; also a context manager's worth of nothing: use it as a decorator."""
+    """Marks a function to run as written, with everything it calls: compiled code that calls it breaks its graph there.
+
+    function: a callable, or a staticmethod or classmethod; of a compiled function that as written is meant. Returns a function of the
+    same arguments; without an argument the decorator itself. Raises TypeError for what is not callable.
+
+        @framejit.disable
+        def check(x):
+            assert np.isfinite(x).all()
+    """
     if function is None:
         return disable
     if isinstance(function, (staticmethod, classmethod)):
@@ -137,7 +175,14 @@ def disable(function=None):
 
 
 def graph_break():
-    """Ends the graph here. Does nothing in code that is not compiled."""
+    """Ends the graph here. Does nothing in code that is not compiled.
+
+    The break is reported as others are (FJ113), and `fullgraph=True` makes it a GraphBreakError.
+
+        y = np.exp(x)
+        framejit.graph_break()          # what follows is another graph
+        return y / y.sum()
+    """
 
 
 def filters_mutated(times):
@@ -147,7 +192,13 @@ def filters_mutated(times):
 
 
 def is_compiling():
-    """True while framejit traces the code that asks, False when the code runs."""
+    """True while framejit traces the code that asks, False when the code runs.
+
+    Compiled code has the answer True built in: what follows from it costs nothing in a call.
+
+        if not framejit.is_compiling():
+            logging.info("eager: %s", x)
+    """
     return False
 
 
@@ -179,7 +230,8 @@ def mark_dynamic(array, *axes):
     ints, negative ones count from the end, or dicts of such and their `Dim`; none given: all. Where the code needs one size
     (`if x.shape[0] == 8:`), that is guarded as always. `dynamic=False` of `compile` wins.
 
-    Raises TypeError for an object without a shape, an axis that is no int or is given what is no Dim, IndexError for an axis it does not have, ValueError for a size outside of its Dim.
+    Raises TypeError for an object without a shape, an axis that is no int or is given what is no Dim, IndexError for an axis it does not
+    have, ValueError for a size outside of its Dim.
 
         x = np.ones((8, 64))
         framejit.mark_dynamic(x, 0)
@@ -194,11 +246,25 @@ is_compiling.__framejit_marker__ = "is_compiling"
 
 @contextlib.contextmanager
 def options(**changes):
-    """Within the block, on this thread, these options hold for every compiled function that is called."""
+    """Within the block, on this thread, these options hold for every compiled function that is called.
+
+    changes: any options of `framejit.compile`: backend, mode, follow, logs, cache_folder (str); fullgraph, disable, strict, retire (bool);
+    dynamic (bool or None); threads, recompile_limit, kept_bytes, node_limit, work_limit, instruction_limit, cache_bytes (int, 0 or
+    more); tier ("auto", "quick", "optimised"). docs/options.md says what they do. Each is also an environment variable,
+    FRAMEJIT_THREADS and the like, which holds where neither the block nor the function says otherwise.
+
+    Raises TypeError for an option that does not exist or is of another type, ValueError for a value that it does not take.
+
+        with framejit.options(threads=1, fullgraph=True):
+            f(x)
+    """
     backend = changes.get("backend")
     if isinstance(backend, str) and not _core.is_builtin_backend(backend):
         resolve(backend)
-    _core.push_options(changes)
+    try:
+        _core.push_options(changes)
+    except TypeError as error:
+        raise _nearer(error, changes) from None
     try:
         yield
     finally:
@@ -206,7 +272,14 @@ def options(**changes):
 
 
 def reset():
-    """Drops everything compiled in this process and every count. What is kept on disk stays: `python -m framejit cache clear`."""
+    """Drops everything compiled in this process and every count: later calls compile anew.
+
+    What is kept on disk stays, and is used again: `python -m framejit cache clear` deletes it.
+
+        framejit.reset()
+        f(x)                            # compiles
+        framejit.cache_info()["graphs"]         # of this call alone
+    """
     _core.reset()
 
 
@@ -228,9 +301,98 @@ def cache_info():
 
 
 def set_logs(*choices, sink=None):
-    """What to log: artifacts such as "graph_breaks" or "graphs:Encoder.*". sink(artifact, text) replaces stderr."""
-    _core.set_logs(",".join(choices))
+    """What is logged from now on, in the place of what FRAMEJIT_LOGS or an earlier call said; without choices nothing.
+
+    choices: strs, each an artifact: "graph_breaks", "recompiles", "fallbacks", "graphs", "guards", "bytecode", "passes", "timings", "kernels",
+    "code", or "all"; "graphs:Encoder.*" is that of functions whose name the pattern matches. sink: `sink(artifact, text)`, two strs, is called
+    with each entry; not given: entries are written to stderr.
+
+    Raises ValueError for an artifact that does not exist, TypeError for a sink that is not callable; then nothing has changed.
+
+        entries = []
+        framejit.set_logs("graph_breaks", "recompiles", sink=lambda artifact, text: entries.append(text))
+    """
+    if sink is not None and not callable(sink):
+        raise TypeError(f"framejit.set_logs: a sink is a callable of an artifact and a text, not {sink!r}")
+    try:
+        _core.set_logs(",".join(choices))
+    except ValueError as error:
+        asked, known = re.fullmatch(r"no log is called '(.*)'; there are: (.*)", str(error), re.S).groups()
+        raise ValueError(f"{error}{did_you_mean(asked, known.split(', '))}") from None
     _core.set_log_sink(sink)
+
+
+def warm_up(function, *examples):
+    """Calls a compiled function for each example, so that later calls with such arguments compile nothing. Returns how many programs it compiled.
+
+    function: what `framejit.compile` returned. examples: each a tuple of positional arguments or a dict of keyword arguments; what is
+    neither is the only argument. Arrays are passed on. A pair (shape, dtype) is an array of zeros: a tuple or list of ints, and a dtype
+    of NumPy (or its name) or of torch; also inside of tuples, lists and dicts.
+
+    The function runs: it writes into the arrays it is given, prints and counts, as in any call. Code is made as well as it can be at once
+    (unless the function or FRAMEJIT_TIER says otherwise), and it is there, and on disk, when warm_up returns. As many programs are compiled
+    as first calls would compile: sizes that differ between examples become symbols, as between calls.
+
+    Raises TypeError for a function that is not compiled, and what the function raises for an example.
+
+        f = framejit.compile(f)
+        framejit.warm_up(f, (((64, 64), "float32"), 3), (x, 5))         # 2
+        f(y, 3)                                                         # compiles nothing
+    """
+    part = _part(function)
+    if part is None:
+        raise TypeError(f"framejit.warm_up takes what framejit.compile has returned, not {function!r}")
+    tier = {"tier": "optimised"} if _core.options_of(part)["tier"] == "auto" else {}
+    before = _core.cache_info()["graphs"]
+    for example in examples:
+        keywords = {name: _filled(value) for name, value in example.items()} if isinstance(example, dict) else {}
+        given = () if isinstance(example, dict) else example if isinstance(example, tuple) and not _is_pair(example) else (example,)
+        arguments = [_filled(value) for value in given]
+        with options(**tier):
+            function(*arguments, **keywords)
+    _core.finish_compiling()
+    return _core.cache_info()["graphs"] - before
+
+
+def _part(function):
+    """The CompiledFunction inside what `compile` returned, or None."""
+    while isinstance(function, (types.MethodType, functools.partial)):
+        function = function.__func__ if isinstance(function, types.MethodType) else function.func
+    return function if isinstance(function, _core.CompiledFunction) else compiled_part(function)
+
+
+def _filled(value):
+    """An argument with zeros for the pairs (shape, dtype) in it."""
+    if _is_pair(value):
+        shape, dtype = value
+        if _is_torch_dtype(dtype):
+            return sys.modules["torch"].zeros(tuple(shape), dtype=dtype)
+        import numpy  # at the top it would be imported for functions that do without
+
+        return numpy.zeros(shape, dtype)
+    if type(value) in (tuple, list):
+        return type(value)(map(_filled, value))
+    return {name: _filled(part) for name, part in value.items()} if type(value) is dict else value
+
+
+def _is_torch_dtype(value):
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.dtype)
+
+
+def _is_pair(value):
+    """Whether it is (shape, dtype)."""
+    if not (type(value) is tuple and len(value) == 2 and isinstance(value[0], (tuple, list))
+            and all(isinstance(size, int) and not isinstance(size, bool) for size in value[0])):
+        return False
+    import numpy
+
+    if _is_torch_dtype(value[1]):
+        return True
+    try:
+        return isinstance(value[1], (str, type, numpy.dtype)) and numpy.dtype(value[1]) != object
+    except TypeError:
+        return False
 
 
 def given_options(compiled):
@@ -262,3 +424,33 @@ def _using(compiled, **changes):
     if key not in variants:
         variants[key] = compile(compiled.__wrapped__, **{**given_options(compiled), **changes})
     return variants[key]
+
+
+class _Documentation:
+    """`CompiledFunction.__doc__` is the type's, `f.__doc__` the function's."""
+
+    def __init__(self, of_instances, text):
+        self.of_instances, self.text = of_instances, text
+
+    def __get__(self, compiled, owner=None):
+        return self.text if compiled is None else self.of_instances.__get__(compiled, owner)
+
+    def __set__(self, compiled, text):
+        self.of_instances.__set__(compiled, text)
+
+    def __delete__(self, compiled):
+        self.of_instances.__delete__(compiled)
+
+
+_of_instances = vars(_core.CompiledFunction)["__doc__"]
+_core.CompiledFunction.__doc__ = _Documentation(_of_instances, """The type of what `framejit.compile` makes of a function.
+
+It is called as the function is and binds as a method where it is an attribute of a class. It has the function's name, signature,
+docstring and attributes; `__wrapped__` is the function as written. `using(**options)` is the same function compiled with other options,
+and the same object each time: it raises as `framejit.compile` does. It is pickled by name, as functions are. The type itself is for
+isinstance: calling it raises TypeError.
+
+    f = framejit.compile(f)
+    isinstance(f, framejit.CompiledFunction)        # True
+    f.using(backend="eager")(x)
+""")

@@ -1,17 +1,28 @@
 """Back ends by name: the built-in ones are known to the core, others are registered here or by an entry point."""
 from framejit import _core
 from framejit._graph.core import from_core
+from framejit._nearest import did_you_mean
 
 _registered = {}  # "eager" joins when it is first asked for
 
 
 def register_backend(name, backend=None):
-    """Makes `backend(graph, example_inputs) -> callable` available as `framejit.compile(backend=name)`.
+    """Makes a back end available as `framejit.compile(backend=name)`; also a decorator, `@register_backend("mine")`. Returns the back end.
 
-    The callable gets the graph's input arrays (then the integers the graph needs that are no array's size) and returns a
-    list: the graph's outputs, then the values it writes into inputs, each with the shape and the dtype the graph says.
-    They may be any memory: they are copied into arrays with eager's strides. BackendError says what else is returned, or
-    that either callable has raised, which is its `__cause__`. Also usable as a decorator: `@register_backend("mine")`.
+    name: a str that is not empty. backend: a callable `backend(graph, example_inputs) -> callable`. It is called once for each graph, a
+    framejit.Graph, with a list of arrays like those to come. What it returns gets the graph's input arrays (then the integers the graph
+    needs that are no array's size) and returns a list: the graph's outputs, then the values it writes into inputs, each with the shape
+    and the dtype the graph says. They may be any memory: they are copied into arrays with eager's strides.
+
+    Raises TypeError for a name that is no str and a back end that is not callable, ValueError for a name that is built in. Calls of what
+    is compiled raise BackendError where something else is returned, or where either callable has raised, which is its `__cause__`.
+
+        @framejit.register_backend("printing")
+        def printing(graph, example_inputs):
+            print(graph)
+            return graph.run                # operation by operation
+
+        framejit.compile(f, backend="printing")(x)
     """
     if backend is None:
         return lambda function: register_backend(name, function)
@@ -41,8 +52,8 @@ def resolve(name):
         from framejit._support.graph_code import replay as backend
     backend = backend or _entry_point(name)
     if backend is None:
-        known = ["auto", "llvm", "eager", "reference", *sorted(set(_registered) - {"eager"})]
-        raise ValueError(f"framejit has no back end {name!r}; there are {', '.join(known)}")
+        known = ["auto", "llvm", "cuda", "eager", "reference", *sorted(set(_registered) - {"eager"})]
+        raise ValueError(f"framejit has no back end {name!r}; there are {', '.join(known)}{did_you_mean(name, known)}")
     _registered[name] = backend
     return backend
 

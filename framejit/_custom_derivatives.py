@@ -358,7 +358,8 @@ def custom_derivative(function):
     or both: then framejit.jvp takes the second, all others the first. One is enough for either direction. Called where no derivative is taken, f is
     the function as written. Under grad, value_and_grad, vjp, jvp, jacobian and hessian the rule is called in its place; higher derivatives derive the
     rule's code. What f closes over counts as constant: give arrays as arguments. Of tensors that require gradients backward() calls the pullback, but
-    not to the second order (a gradient of create_graph=True has no grad_fn), and results of framejit.grad and its like in which a rule was used are detached.
+    not to the second order (a gradient of create_graph=True has no grad_fn), and results of framejit.grad and its like in which a rule was used
+    are detached.
 
     Raises, where a derivative is taken, TypeError if there is no rule, or it returns another structure or number of cotangents, and ValueError for a
     cotangent or tangent of another shape or dtype; the text says the rule and its line. TypeError too for vmap of such a function inside of a

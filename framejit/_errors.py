@@ -2,18 +2,33 @@
 
 
 class Error(Exception):
-    """A failure of framejit itself, raised only with the option `strict`; its subclasses are raised without it too."""
+    """A failure of framejit itself, raised only with the option `strict`; its subclasses are raised without it too.
+
+    Without `strict` the call runs eagerly, and FRAMEJIT_LOGS=fallbacks says why.
+
+        with framejit.options(strict=True):
+            f(x)                    # raises framejit.Error in the place of running eagerly
+    """
 
 
 class GraphBreakError(Error):
     """With `fullgraph=True`: the function can't be captured as one graph; the text says where and why.
 
-    A function that computes no array needs no graph and raises nothing.
+    Raised by the call that compiles, and by framejit.capture, grad and its like. A function that computes no array needs no graph and
+    raises nothing.
+
+        @framejit.compile(fullgraph=True)
+        def f(x):
+            print(x)                # GraphBreakError: ... FJ102 output is written here
+            return x + 1
     """
 
 
 class GraphError(Error):
-    """A graph was edited, read, called or saved in a way that is not allowed; the text names the node, the rule or the file."""
+    """A graph was edited, read, called or saved in a way that is not allowed; the text names the node, the rule or the file.
+
+        framejit.Graph.parse("no graph")        # GraphError, with the line that can't be read
+    """
 
 
 class BackendError(Error):
@@ -21,6 +36,8 @@ class BackendError(Error):
 
     It is raised where a call compiles or runs a piece. The text says which back end, what was found and what was expected;
     an exception of the back end's own is the `__cause__`.
+
+        framejit.compile(f, backend=lambda graph, inputs: None)(x)      # BackendError: ... returned None
     """
 
 

@@ -375,7 +375,10 @@ def value_and_grad(function, argnums=0, has_aux=False):
 
 
 def grad(function, argnums=0, has_aux=False):
-    """The function that returns the gradient of `function`; with has_aux the pair (gradient, aux). See `value_and_grad`.
+    """The function that returns the gradient of `function`; with has_aux the pair (gradient, aux).
+
+    function, argnums, has_aux: as for `value_and_grad`, whose gradient this is: of the structure, shapes and dtypes of the arguments
+    derived by. Raises as `value_and_grad`.
 
         slope = framejit.grad(np.tanh)
         framejit.grad(slope)(0.5)      # derivatives have derivatives
@@ -573,6 +576,7 @@ def hessian(function, argnums=0, has_aux=False):
     """The function that returns the second derivatives of a scalar: the Jacobian of its gradient. Raises as `value_and_grad`.
 
     For an argument of shape a it is an array of shape a + a; for trees and tuples of argnums, structures of such as jacobian(grad(f)).
+    With has_aux: (second derivatives, aux).
 
         framejit.hessian(lambda x: np.sum(x ** 3))(np.ones(2))      # np.diag([6., 6.])
     """

@@ -94,6 +94,10 @@ def _nothing(*arguments, **keywords):
 graph_break = mark_dynamic = reset = set_logs = register_backend = _nothing
 
 
+def warm_up(function, *examples):
+    return 0
+
+
 def is_compiling():
     return False
 
@@ -105,4 +109,4 @@ def cache_info():
 __all__ = ["BackendError", "Dim", "Error", "GraphBreakError", "GraphError", "cache_info", "capture", "checkpoint", "compile",
            "custom_derivative", "disable", "explain", "from_fx", "fx_backend", "grad", "graph_break", "hessian", "is_compiling",
            "jacobian", "jvp", "library_function", "mark_dynamic", "options", "register_backend", "reset", "set_logs", "stop_gradient",
-           "value_and_grad", "vjp", "vmap"]
+           "value_and_grad", "vjp", "vmap", "warm_up"]

@@ -267,11 +267,12 @@ def to_fx(graph, functional=False):
 def from_fx(gm, *example_inputs, dynamic_shapes=None):
     """The Graph of a torch.fx.GraphModule: of torch's functions or of ATen's operators, as dynamo, make_fx and torch.export write them.
 
-    example_inputs: as for `framejit.capture`; not given, they are made of the placeholders' `meta["val"]`, and sizes that are symbols
-    there may be others in a call. dynamic_shapes: as for `framejit.capture`. Calling the graph calls the module's computation, with
-    gradients and with its writes into arguments and buffers; its parameters are inputs of the graph. Where a node came from
-    (`meta["stack_trace"]`) is where the graph's nodes come from. An operator without a function that framejit knows is called as it
-    is. Raises GraphError, which names the node and its target, where a node can't be a part of a graph.
+    gm: the module; of torch.export, what `.module()` returns. example_inputs: as for `framejit.capture`; not given, they are made of the
+    placeholders' `meta["val"]`, and sizes that are symbols there may be others in a call. dynamic_shapes: as for `framejit.capture`.
+    Calling the graph calls the module's computation, with gradients and with its writes into arguments and buffers; its parameters are
+    inputs of the graph. Where a node came from (`meta["stack_trace"]`) is where the graph's nodes come from. An operator without a
+    function that framejit knows is called as it is. Raises GraphError, which names the node and its target, where a node can't be a
+    part of a graph.
 
         graph = framejit.from_fx(torch.export.export(model, (x,)).module(), x)
     """

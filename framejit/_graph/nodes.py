@@ -66,6 +66,9 @@ class Node:
     the array library; "result" for one array of several that such a call gives. Reading: `operands`, `users`, `attrs`, `type`, `name`,
     `file`, `line`, `module` (the torch module's path, "layers.0.norm1"), `graph`. Writing: `op`, `operands`, `attrs[...]`, `name`, and
     the methods. GraphError says which node breaks which rule; then nothing has changed.
+
+        node, = graph.find(op="exp")
+        node.replace_uses(graph.add("tanh", node.operands[0], after=node))
     """
     __slots__ = ("graph", "file", "line", "module", "layout", "_op", "_operands", "_attrs", "_type", "_name", "_users", "_number",
                  "_previous", "_next", "_spare", "__weakref__")
