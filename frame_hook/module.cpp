@@ -86,17 +86,49 @@ FunctionState& state_of(const py::object& compiled) {
   return function_state(compiled.ptr());
 }
 
+/// A graph's guards and the steps of its program, as long as they are kept.
+py::dict piece(const GraphEvent& event) {
+  py::dict result;
+  py::list guards, steps;
+  if (const auto segment = event.segment.lock()) {
+    for (const std::string& guard : segment->guards->text()) guards.append(guard);
+    if (segment->program) {
+      for (const StepAccount& step : segment->program->steps()) {
+        py::dict entry;
+        entry["kind"] = step.kind;
+        entry["name"] = step.name;
+        entry["operations"] = step.operations;
+        entry["lines"] = step.lines;
+        entry["module"] = step.module;
+        entry["count"] = step.count;
+        entry["in_blocks"] = step.in_blocks;
+        entry["read_bytes"] = step.read_bytes;
+        entry["written_bytes"] = step.written_bytes;
+        entry["float_operations"] = step.float_operations;
+        steps.append(entry);
+      }
+    }
+  }
+  result["function"] = event.function;
+  result["operations"] = event.nodes;
+  result["kernels"] = event.kernels;
+  result["seconds"] = event.seconds;
+  result["timings"] = event.timings;
+  result["guards"] = guards;
+  result["steps"] = steps;
+  return result;
+}
+
 /// Everything recorded of one compiled function, as plain Python objects.
 py::dict report(const py::object& compiled) {
   const FunctionState& state = state_of(compiled);
   py::dict result;
-  py::list graphs, breaks, recompiles, fallbacks, guards, loops;
+  py::list graphs, pieces, breaks, recompiles, fallbacks, guards, loops;
   int kernels = 0;
   for (const GraphEvent& event : state.events->graphs()) {
     graphs.append(python_graph(event.graph));
+    pieces.append(piece(event));
     kernels += event.kernels;
-    if (const auto segment = event.segment.lock())
-      for (const std::string& guard : segment->guards->text()) guards.append(guard);
   }
   // Pieces without a graph have guards too.
   for (const auto& cache : state.caches)
@@ -115,6 +147,10 @@ py::dict report(const py::object& compiled) {
     entry["function"] = event.function;
     entry["detail"] = event.detail;
     entry["count"] = event.count;
+    entry["source"] = event.source();
+    entry["cost"] = event.cost();
+    entry["remedy"] = row.remedy;
+    entry["what"] = row.what;
     entry["text"] = event.text();
     breaks.append(entry);
   }
@@ -122,9 +158,10 @@ py::dict report(const py::object& compiled) {
   for (const FallbackEvent& event : state.events->fallbacks()) fallbacks.append(event.text());
   for (const LoopEvent& event : state.events->loops()) loops.append(event.text());
   result["graphs"] = graphs;
+  result["pieces"] = pieces;  // by graph
   result["loops"] = loops;
   result["breaks"] = breaks;
-  result["guards"] = guards;
+  result["guards"] = guards;  // of pieces without a graph
   result["recompiles"] = recompiles;
   result["fallbacks"] = fallbacks;
   result["kernels"] = kernels;

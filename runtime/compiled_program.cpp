@@ -68,6 +68,7 @@ class CompiledProgram : public Program {
   }
   int kernel_count() const override { return launches_; }
   std::string text() const override { return parts_.text; }
+  std::vector<StepAccount> steps() const override { return parts_.accounts; }
 
   std::uint32_t run(Call& call) const override {
     if (runs_.load(std::memory_order_relaxed) < kSettled) [[unlikely]] count_run();

@@ -117,6 +117,7 @@ struct ProgramStep {
   ProgramBlocks blocks;
   ProgramCopies copies;
   bool commit = false;  // writes inputs: nothing that can fail follows
+  int node = -1;        // of the lowered graph, of a step that is one node
 };
 
 struct ProgramParts {
@@ -134,6 +135,7 @@ struct ProgramParts {
   std::vector<bool> host_inputs;   // of a device, by input: a number in the host's memory, which each run copies there
   int threads = 0;  // at most so many per kernel; 0: the pool's
   std::string text;
+  std::vector<StepAccount> accounts;
 };
 
 std::unique_ptr<Program> make_compiled_program(ProgramParts parts);

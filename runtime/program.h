@@ -52,6 +52,19 @@ struct DirectKernel {
   std::uint32_t run(char* const* arrays) const;
 };
 
+/// One step of a program in the words of the graph it was made of, for explain. Sizes are those seen while tracing.
+struct StepAccount {
+  std::string kind;                     // "loops", "copy", "matmul", "nonzero", "call"
+  std::string name;                     // "kernel3"; of a call: the library's function
+  std::vector<std::string> operations;  // "mul", "reduce_sum"
+  std::vector<std::string> lines;       // "model.py:41", the full path
+  std::string module;                   // of the last operation: "layers.0.norm1"
+  int count = 1;                        // launches of the same work
+  bool in_blocks = false;               // on blocks of rows, with the steps beside it
+  std::int64_t read_bytes = 0, written_bytes = 0;  // of the arrays it reads and writes, each once
+  std::int64_t float_operations = -1;   // an addition and a sine are one each; -1: not known
+};
+
 class Program {
  public:
   virtual ~Program() = default;
@@ -64,6 +77,7 @@ class Program {
   virtual int kernel_count() const = 0;
   /// One line per step, for explain and logs.
   virtual std::string text() const = 0;
+  virtual std::vector<StepAccount> steps() const { return {}; }
 };
 
 }  // namespace fj

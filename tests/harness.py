@@ -243,7 +243,7 @@ class Run:
 
     @property
     def guards(self):
-        return self.report.guards
+        return self.report.guards.all
 
     @property
     def graphs(self):
@@ -255,7 +255,7 @@ class Run:
 
     @property
     def kernels(self):
-        return self.report.kernels
+        return self.report.kernel_count
 
 
 def same_as_eager(function, *arguments, calls=2, breaks=None, compiles=True, exact=False, backend=None, dynamic=None,

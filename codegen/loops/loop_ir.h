@@ -151,6 +151,7 @@ struct Variable {
 struct Kernel {
   std::string name;
   std::string location;  // the user's line that what it stores comes from: "model.py:41"
+  std::vector<int> nodes;  // of the lowered graph: what it computes, ascending
   std::vector<Variable> variables;
   std::vector<Expr> expressions;
   std::vector<AccumulatorInfo> accumulators;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "codegen/loops/arrange.h"
 #include "codegen/schedule/index_maps.h"
@@ -68,6 +69,7 @@ class GroupLowering {
       const Location& at = graph_.nodes[std::size_t(last)].location;
       kernel_.location = at.file + ":" + std::to_string(at.line);
     }
+    kernel_.nodes = nodes();
     switch (group_.kind) {
       case GroupKind::Loops: return lower_loops();
       case GroupKind::Scan: return lower_scan();
@@ -78,6 +80,22 @@ class GroupLowering {
 
  private:
   const Node& node_of(ValueId value) const { return graph_.nodes[schedule_.node_of[value.index]]; }
+
+  /// What the group computes, down to what is in memory.
+  std::vector<int> nodes() const {
+    std::set<int> found;
+    std::vector<ValueId> waiting = group_.stages;
+    waiting.insert(waiting.end(), group_.stores.begin(), group_.stores.end());
+    if (group_.node >= 0) waiting.push_back(graph_.nodes[std::size_t(group_.node)].results[0]);
+    while (!waiting.empty()) {
+      const int node = schedule_.node_of[waiting.back().index];
+      waiting.pop_back();
+      if (node < 0 || !found.insert(node).second) continue;
+      for (ValueId operand : graph_.nodes[std::size_t(node)].operands)
+        if (!schedule_.in_memory[operand.index]) waiting.push_back(operand);
+    }
+    return {found.begin(), found.end()};
+  }
   const Dims& shape(ValueId value) const { return graph_.type(value).shape; }
   DType dtype(ValueId value) const { return graph_.type(value).dtype; }
 
@@ -602,6 +620,7 @@ class ProgramLowering {
     const Node& node = graph_.nodes[std::size_t(group.node)];
     ProgramStep step;
     step.kind = StepKind::Copies;
+    step.node = int(&node - graph_.nodes.data());
     step.copies.target = memory_.buffer[node.results[0].index];
     step.copies.apart = node.op == Op::concat;
     const auto place = [&](int buffer, const Index& index, std::size_t rank, SymDim& offset, Dims& strides) {
@@ -717,6 +736,7 @@ class ProgramLowering {
     plan.k = graph_.type(node.operands[0]).shape.back();
     ProgramStep step;
     step.kind = StepKind::Matmul;
+    step.node = int(&node - graph_.nodes.data());
     step.matmul = std::move(plan);
     program_.steps.push_back(std::move(step));
   }
@@ -724,6 +744,7 @@ class ProgramLowering {
   void lower_nonzero(const Node& node) {
     ProgramStep step;
     step.kind = StepKind::Nonzero;
+    step.node = int(&node - graph_.nodes.data());
     step.nonzero.mask = memory_.contiguous_buffer[node.operands[0].index];
     step.nonzero.positions = memory_.buffer[node.results[0].index];
     step.nonzero.count = node.attrs.get<SymDim>("count").symbols()[0];
@@ -740,6 +761,7 @@ class ProgramLowering {
     };
     ProgramStep step;
     step.kind = StepKind::Extern;
+    step.node = int(&node - graph_.nodes.data());
     step.extern_call.handle = node.attrs.get<std::int64_t>("handle");
     step.extern_call.callee = node.attrs.get<std::string>("callee");
     for (std::size_t i = 0; i < operand_layouts.size(); ++i) {

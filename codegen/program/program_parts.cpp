@@ -6,6 +6,7 @@
 #include <limits>
 #include <variant>
 
+#include "codegen/program/step_accounts.h"
 #include "runtime/products/blas.h"
 
 namespace fj {
@@ -82,6 +83,7 @@ ProgramParts describe_program(const Graph& graph, const LoweredProgram& program)
   parts.output_buffers = program.output_buffers;
   parts.steps = program.steps;
   parts.text = describe_steps(program);
+  parts.accounts = account_steps(graph, program);
   for (const Node& node : graph.nodes) {
     const double* value = node.op == Op::constant ? std::get_if<double>(&node.attrs.get<Scalar>("value")) : nullptr;
     if (!value) continue;

@@ -246,7 +246,7 @@ def test_an_ordinal_is_guarded():
         if fake:
             assert [call[-1] for call in launches()] == [device[-1]]
     assert framejit.cache_info()["graphs"] == 2
-    assert "f32[8] of cuda:" in "\n".join(framejit.explain(f).so_far().guards)
+    assert "f32[8] of cuda:" in "\n".join(framejit.explain(f).so_far().guards.all)
 
 
 @needs_two
@@ -397,7 +397,7 @@ def same_numbers_drawn(f):
     torch.manual_seed(3)
     assert_same((compiled(x), compiled(x)), expected)
     assert framejit.cache_info()["kernels_launched"] > 0
-    return str(framejit.explain(compiled).so_far())
+    return framejit.explain(compiled).so_far().text()
 
 
 def test_random_numbers_are_torchs():
@@ -430,7 +430,7 @@ def test_an_element_becomes_a_number():
 
     run = same_as_eager(f, sample(5))
     assert set(run.breaks) == {"ScalarFromArray", "BranchOnData"}
-    assert "of cuda:0, of which Python waits for one element" in str(run.report)
+    assert "of cuda:0, of which Python waits for one element" in run.report.text()
 
 
 def test_sizes_that_depend_on_data_are_torchs():
@@ -634,7 +634,7 @@ def test_what_the_driver_refuses_is_said_with_the_users_line(function, capsys):
         compiled = framejit.compile(f)
         assert_same(compiled(x), f(x))
     line = f.__code__.co_firstlineno + 1
-    said = str(framejit.explain(compiled).so_far())
+    said = framejit.explain(compiled).so_far().text()
     assert re.search(rf"CUDA error 700 \(an illegal memory access was encountered\) {function}ing kernel0 \(.*on_device.py:{line}\)", said), said
     fake.fail()
     assert_same(compiled(x), f(x))
@@ -809,7 +809,7 @@ def test_back_ends_by_name():
     same_as_eager(f, sample(8), backend="cuda", breaks=())
     for backend in ("llvm", "reference"):
         run = same_as_eager(f, sample(8), backend=backend, compiles=False)
-        assert f"the back end {backend} works on the CPU" in str(run.report)
+        assert f"the back end {backend} works on the CPU" in run.report.text()
     run = same_as_eager(f, sample(8, device="cpu"), backend="cuda", compiles=False)
     assert run.info["kernels_launched"] == 0
 

@@ -223,7 +223,7 @@ def test_break_is_named_and_changes_nothing(function, reason):
         assert run.breaks and set(run.breaks) == {reason}, run.report
         broken = run.report.breaks[0]
         source = pathlib.Path(broken.file).read_text().splitlines()[broken.line - 1].strip()
-        assert source and source in str(run.report)
+        assert source and source in run.report.text()
         assert re.fullmatch(r"FJ\d{3}", broken.number)
 
 

@@ -51,7 +51,7 @@ def test_what_can_t_be_cut_is_cpython_s_and_said():
     for _ in range(3):
         np.testing.assert_array_equal(compiled(np, x), looped(np, x))
     report = framejit.explain(compiled).so_far()
-    assert not report.graphs and "more than 1 steps (the option work_limit)" in str(report)
+    assert not report.graphs and "more than 1 steps (the option work_limit)" in report.text()
 
 
 def test_fullgraph_says_that_it_is_too_much():

@@ -38,7 +38,7 @@ def test_the_graph_is_edited_and_saved(tmp_path):
 def test_the_pass_and_the_back_end():
     x, y = np.random.randn(5), np.random.randn(5)
     np.testing.assert_allclose(graphs.thirds(x), x / 3 + x)
-    assert "div" not in str(framejit.explain(graphs.thirds)(x))
+    assert "div" not in framejit.explain(graphs.thirds)(x).text()
     np.testing.assert_allclose(graphs.oscillation(x, y), np.tanh(x * y) - x)
 
 

@@ -809,7 +809,7 @@ def check(case, filename="<program>", compiler=None, all_locals=False, **options
     info = framejit.cache_info()
     if info["internal_errors"]:
         raise Difference(
-            "internal error", f"{info['internal_errors']} internal errors:\n{str(framejit.explain(compiled).so_far()).partition('fallbacks:')[2]}"
+            "internal error", f"{info['internal_errors']} internal errors:\n{framejit.explain(compiled).so_far().text().partition('fallbacks:')[2]}"
         )
     return errors
 

@@ -43,7 +43,7 @@ def test_a_function_is_one_operation_of_the_graph():
     x = np.linspace(0, 1, 9)
     assert whole(f, x) == f(x)
     report = framejit.explain(f)(x)
-    assert len(report.graphs) == 1 and report.kernels == 2
+    assert len(report.graphs) == 1 and report.kernel_count == 2
     node, = [node for node in framejit.capture(f, x) if node.op == "extern_call"]
     assert node.attrs["callee"].endswith(".moving") and node.file == __file__
 

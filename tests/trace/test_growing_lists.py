@@ -25,7 +25,7 @@ def counted(make, calls):
         assert_same(*outcomes)
         assert_same(our_state, eager_state)
     info = framejit.cache_info()
-    report = str(framejit.explain(compiled).so_far())
+    report = framejit.explain(compiled).so_far().text()
     assert info["internal_errors"] == 0 and "ran eagerly" not in report, report
     return info["graphs"], info["breaks"], info["eager_replays"]
 

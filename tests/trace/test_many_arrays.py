@@ -39,7 +39,7 @@ def test_numpy_parameters_are_updated_in_two_launches_of_each_kind():
                 np.testing.assert_array_equal(a, b)
     # New values beside the old ones (a condition may have to be reported), then copies: of arrays, of single elements.
     report = framejit.explain(step)(*actual)
-    assert report.breaks == [] and report.kernels <= 4
+    assert report.breaks == [] and report.kernel_count <= 4
 
 
 def test_a_condition_in_one_update_leaves_all_arrays_to_numpy():
@@ -71,7 +71,7 @@ def test_torch_parameters_are_updated_in_one_launch_of_each_kind():
             for a, b in zip(eager, ours):
                 assert torch.equal(a, b) and a._version == b._version
     report = framejit.explain(step)(*actual)
-    assert report.breaks == [] and report.kernels <= 2
+    assert report.breaks == [] and report.kernel_count <= 2
 
 
 @needs_torch
@@ -81,7 +81,7 @@ def test_results_of_many_small_computations_are_ordinary_tensors():
 
     arrays = [torch.from_numpy(a) for a in drawn(5)]
     report = framejit.explain(framejit.compile(f))(arrays)
-    assert report.kernels <= 2
+    assert report.kernel_count <= 2
     for ours, eager in zip(report.result, f(arrays)):
         assert torch.equal(ours, eager) and ours.stride() == eager.stride() and ours._base is None
     assert len({r.untyped_storage().data_ptr() for r in report.result if r.numel()}) == sum(r.numel() > 0 for r in report.result)

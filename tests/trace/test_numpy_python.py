@@ -52,7 +52,7 @@ def test_where_numpys_code_breaks_the_break_is_the_call():
         return np.apply_along_axis(np.sort, 0, a), b
 
     run = same_as_eager(f, A, breaks=["UnsupportedOperation"])
-    assert "apply_along_axis()" in str(run.report) and "test_numpy_python.py" in run.report.breaks[0].file
+    assert "apply_along_axis()" in run.report.text() and "test_numpy_python.py" in run.report.breaks[0].file
 
 
 def test_a_class_that_takes_numpys_functions_over_is_asked():

@@ -281,7 +281,7 @@ def test_an_entry_that_always_gives_up_is_retired(clock):
         results = [(compiled(zeros), _core.finish_compiling())[0] for _ in range(60)]
     info = framejit.cache_info()
     assert info["retired"] == 1 and info["eager_replays"] < 60 and all(np.array_equal(r, [np.inf] * 3) for r in results)
-    assert "gave up and ran eagerly" in str(framejit.explain(compiled).so_far())
+    assert "gave up and ran eagerly" in framejit.explain(compiled).so_far().text()
 
 
 def test_a_sink_that_raises_stops_nothing(clock, monkeypatch):

@@ -1,0 +1,129 @@
+// Kernels know the nodes they compute (loop::Kernel::nodes), other steps the one they are: operations, lines and work are
+// read from these, bytes from the buffers that the step reads and writes.
+#include "codegen/program/step_accounts.h"
+
+#include <algorithm>
+
+#include "codegen/program/program_parts.h"
+#include "graph_ir/ops.h"
+#include "runtime/products/blas.h"
+
+namespace fj {
+
+namespace {
+
+/// Work of a node on numbers with a fraction; what only moves or converts them is none. -1: not known.
+std::int64_t float_operations(const Graph& graph, const Node& node) {
+  const auto elements = [&](ValueId value) { return hint(product(graph.type(value).shape), graph.symbols); };
+  if (node.op == Op::extern_call) return -1;
+  if (node.operands.empty() || !is_float(graph.type(node.operands.back()).dtype)) return 0;
+  switch (node.op) {
+    case Op::cast: return 0;
+    case Op::fma: return 2 * elements(node.results[0]);
+    case Op::matmul:
+      return 2 * elements(node.results[0]) * hint(graph.type(node.operands[0]).shape.back(), graph.symbols);
+    case Op::scatter_add: return elements(node.operands[1]);
+    default: break;
+  }
+  const Lowering lowering = row(node.op).lowering;
+  if (lowering == Lowering::Pointwise) return elements(node.results[0]);
+  return lowering == Lowering::Reduce || lowering == Lowering::Scan ? elements(node.operands[0]) : 0;
+}
+
+class Accounts {
+ public:
+  Accounts(const Graph& graph, const LoweredProgram& program) : graph_(graph), program_(program) {}
+
+  std::vector<StepAccount> made() && {
+    for (const ProgramStep& step : program_.steps) add(step, false);
+    return std::move(accounts_);
+  }
+
+ private:
+  void add(const ProgramStep& step, bool in_blocks) {
+    if (step.kind == StepKind::Blocks) {
+      for (const ProgramStep& part : step.blocks.steps) add(part, true);
+      return;
+    }
+    StepAccount account;
+    account.in_blocks = in_blocks;
+    std::vector<int> reads, writes;
+    switch (step.kind) {
+      case StepKind::Kernel: kernel(step.kernel, account, reads, writes); break;
+      case StepKind::Batch:
+        for (int number : step.batch) kernel(number, account, reads, writes);
+        account.count = int(step.batch.size());
+        break;
+      case StepKind::Matmul:
+        account.kind = "matmul", account.name = blas_name();
+        reads = {step.matmul.a, step.matmul.b}, writes = {step.matmul.c};
+        break;
+      case StepKind::Nonzero:
+        account.kind = account.name = "nonzero";
+        reads = {step.nonzero.mask}, writes = {step.nonzero.positions};
+        break;
+      case StepKind::Copies:
+        account.kind = "copy", account.name = "copies";
+        for (const ProgramCopies::Part& part : step.copies.parts) reads.push_back(part.source);
+        writes = {step.copies.target};
+        break;
+      case StepKind::Extern:
+        account.kind = "call", account.name = step.extern_call.callee;
+        reads = step.extern_call.operands, writes = step.extern_call.results;
+        break;
+      case StepKind::Blocks: return;
+    }
+    if (step.node >= 0) node(step.node, account);
+    account.read_bytes = bytes(reads), account.written_bytes = bytes(writes);
+    accounts_.push_back(std::move(account));
+  }
+
+  void kernel(int number, StepAccount& account, std::vector<int>& reads, std::vector<int>& writes) {
+    const loop::Kernel& kernel = program_.kernels[std::size_t(number)];
+    if (account.name.empty()) {  // without nodes: a copy, or what combines the parts of a reduction
+      account.name = kernel.name;
+      account.kind = kernel.nodes.empty() && kernel.accumulators.empty() ? "copy" : "loops";
+    }
+    for (int i : kernel.nodes) node(i, account);
+    const ProgramKernel described = describe_kernel(kernel);
+    reads.insert(reads.end(), described.reads.begin(), described.reads.end());
+    writes.insert(writes.end(), described.writes.begin(), described.writes.end());
+  }
+
+  void node(int number, StepAccount& account) {
+    const Node& node = graph_.nodes[std::size_t(number)];
+    const std::int64_t work = float_operations(graph_, node);
+    account.float_operations = work < 0 ? -1 : std::max<std::int64_t>(account.float_operations, 0) + work;
+    if (node.op != Op::constant && node.op != Op::broadcast && node.op != Op::extern_call)
+      account.operations.emplace_back(name(node.op));
+    if (node.location.line <= 0) return;
+    std::string line = node.location.file + ":" + std::to_string(node.location.line);
+    if (std::find(account.lines.begin(), account.lines.end(), line) == account.lines.end())
+      account.lines.push_back(std::move(line));
+    account.module = node.location.module;
+  }
+
+  std::int64_t bytes(std::vector<int> buffers) const {
+    std::sort(buffers.begin(), buffers.end());
+    buffers.erase(std::unique(buffers.begin(), buffers.end()), buffers.end());
+    std::int64_t result = 0;
+    for (int number : buffers) {
+      const ProgramBuffer& buffer = program_.buffers[std::size_t(number)];
+      if (buffer.kind == BufferKind::Scratch) continue;  // in the cache of its thread
+      result += hint(product(buffer.shape), program_.symbols) * std::int64_t(size_in_bytes(buffer.dtype));
+    }
+    return result;
+  }
+
+  const Graph& graph_;
+  const LoweredProgram& program_;
+  std::vector<StepAccount> accounts_;
+};
+
+}  // namespace
+
+std::vector<StepAccount> account_steps(const Graph& graph, const LoweredProgram& program) {
+  return Accounts(graph, program).made();
+}
+
+}  // namespace fj
