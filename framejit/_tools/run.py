@@ -216,6 +216,14 @@ class Ending:
     def __call__(self):
         if os.getpid() != self.process:
             return  # a child of the program
+        self.report()
+        if isinstance(getattr(sys, "last_value", None), KeyboardInterrupt):
+            try:  # Python remembers of the last text that was run whether it was interrupted, and the report runs some
+                exec("raise KeyboardInterrupt")
+            except KeyboardInterrupt:
+                pass
+
+    def report(self):
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()

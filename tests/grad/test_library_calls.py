@@ -302,7 +302,7 @@ RECORDED = {
 @pytest.mark.parametrize("name", RECORDED)
 def test_backward_calls_no_function_again(name, monkeypatch):
     function, shapes = RECORDED[name]
-    compiled, leaves = framejit.compile(function), [sample(*shape).requires_grad_() for shape in shapes]
+    compiled, leaves = framejit.compile(function), [sample(*shape).double().requires_grad_() for shape in shapes]
 
     def gradients(call):
         result = call(*leaves)
