@@ -394,13 +394,23 @@ class Scheduler {
     for (ValueId operand : node(n).operands) {
       ValueId source = matmul_operand(graph_, schedule_.node_of, operand).source;
       // Row-major memory is the same for every shape; a value that is returned has memory of its own anyway.
+      const ValueId given = source;
       while (node_is(source, Op::reshape) && !demanded_[source.index]) {
         schedule_.in_place[source.index] = true;
         source = node(schedule_.node_of[source.index]).operands[0];
       }
-      demand_contiguous(source);
+      // An input whose rows or columns lie side by side is read as it lies.
+      if (source == given && is_input(source) && has_rows_or_columns(source)) demand(source);
+      else demand_contiguous(source);
       use(source, g, {}, true);
     }
+  }
+
+  bool has_rows_or_columns(ValueId value) const {
+    const auto input = std::find_if(graph_.inputs.begin(), graph_.inputs.end(),
+                                    [&](const Input& other) { return other.value == value; });
+    const Strides strides = input_strides(graph_, *input);
+    return strides.size() >= 2 && (strides.back() == SymDim(1) || strides[strides.size() - 2] == SymDim(1));
   }
 
   /// The scan that nothing reads but this cast to a narrower float: the scan stores it as it goes. -1: there is none.

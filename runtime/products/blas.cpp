@@ -209,13 +209,20 @@ void gemm_by(Gemm<T> function, const Blas& library, std::int64_t m, std::int64_t
       classes().found[sizeof(T) == 8][threads > 1][library.best][layouts][of(m)][of(n)][of(k)];
   std::uint8_t choice = known.load(std::memory_order_relaxed);
   if (choice == 0) {
-    // On a part of this product, whose result comes after that: about a millisecond. A thin one is larger than a
-    // second-level cache.
-    constexpr std::int64_t kSide = 256, kElements = 1 << 20;
-    const std::int64_t thin = std::min(m, n);
-    const std::int64_t most = thin <= 8 ? kElements : kSide;
-    const std::int64_t rows = std::min(m, most), columns = std::min(n, most),
-                       depth = std::min(k, thin <= 8 ? std::max(kElements / std::max(rows, columns), kSide) : most);
+    // On a part of this product, whose result comes after that: about a millisecond. Of a thin one the large matrix is
+    // larger than a second-level cache, and is read in runs as long as those of the whole.
+    constexpr std::int64_t kSide = 256, kElements = 1 << 20, kLeast = 64;
+    std::int64_t rows = std::min(m, kSide), columns = std::min(n, kSide), depth = std::min(k, kSide);
+    if (std::min(m, n) <= 8) {
+      const bool wide = m <= n, along_k = wide ? layouts & 1 : !(layouts & 2);
+      std::int64_t& other = wide ? columns : rows;
+      const std::int64_t size = wide ? n : m;
+      std::int64_t& longer = along_k ? depth : other;
+      std::int64_t& shorter = along_k ? other : depth;
+      rows = m, columns = n;
+      longer = std::min(along_k ? k : size, kElements);
+      shorter = std::min(along_k ? size : k, std::max(kElements / longer, kLeast));
+    }
     double best[2] = {1e30, 1e30};
     bool all = true;
     for (int round = 0; round < 3 && all; ++round)
