@@ -293,7 +293,8 @@ class Scheduler {
     if (const int scan = rounded_scan(current); scan >= 0) return place_scan(scan, value);
     switch (current.op) {
       case Op::nonzero: return place_nonzero(n);
-      case Op::matmul: return generated_product(graph_, current) ? place_product(n) : place_matmul(n);
+      case Op::matmul:
+        return generated_product(graph_, schedule_.node_of, current) ? place_product(n) : place_matmul(n);
       case Op::cumsum: case Op::cumprod: return place_scan(n, value);
       case Op::scatter: case Op::scatter_add: return place_scatter(n);
       default: break;

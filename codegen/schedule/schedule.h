@@ -60,7 +60,7 @@ MatmulOperand matmul_operand(const Graph& graph, const std::vector<int>& node_of
 
 /// Whether a product is loops like any reduction. The library has routines for two dtypes; it is better where the
 /// matrix on the right doesn't fit a core's cache, for it copies blocks of the matrix there.
-bool generated_product(const Graph& graph, const Node& product);
+bool generated_product(const Graph& graph, const std::vector<int>& node_of, const Node& product);
 
 /// Whether the right matrix lies by columns (a weight that is given transposed): lanes run along the sum then, and
 /// operations on its result are computed one element at a time.
