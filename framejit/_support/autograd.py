@@ -129,24 +129,52 @@ def _replaced(value, by_id):
 
 
 def recorded(function, places):
-    """A function that calls this one under autograd: of the same arguments, it gives (what that returns, a record that a `Vjp` of it takes).
-    `places`: which of the tensors among the arguments, each counted once, it is derived by. None: its derivative does not need that."""
-    if function in _direct and not torch.is_autocast_enabled("cpu"):
-        return None
+    """`Recorded`, or None for a function whose derivative does not need it."""
+    return None if function in _direct and not torch.is_autocast_enabled("cpu") else Recorded(function, places)
 
-    def record(*args, **kwargs):
-        tensors = list({id(tensor): tensor for tensor in _tensors((args, kwargs), [])}.values())
-        leaves = [tensors[place].detach().requires_grad_() for place in places]
-        by_id = {id(tensors[place]): leaf for place, leaf in zip(places, leaves)}
-        args, kwargs = _replaced(args, by_id), _replaced(kwargs, by_id)
+
+class Recorded:
+    """A function that calls this one under autograd: of the same arguments, it gives (what that returns, a record that a `Vjp` of it takes).
+
+    places: which of the tensors among the arguments, each counted once, it is derived by. One call of the user's has its own, which is given
+    tensors in the same places of its arguments each time.
+    """
+
+    def __init__(self, function, places):
+        self.function, self.places, self.spots = function, places, None
+
+    def __call__(self, *args, **kwargs):
+        if self.spots is None:
+            self.spots = self._spots(args, kwargs)
+        if self.spots:
+            leaves, args = [args[spot].detach().requires_grad_() for spot in self.spots], list(args)
+            for spot, leaf in zip(self.spots, leaves):
+                args[spot] = leaf
+        else:
+            tensors = _each_once(args, kwargs)
+            leaves = [tensors[place].detach().requires_grad_() for place in self.places]
+            by_id = {id(tensors[place]): leaf for place, leaf in zip(self.places, leaves)}
+            args, kwargs = _replaced(args, by_id), _replaced(kwargs, by_id)
         with torch.enable_grad():
-            returned = function(*args, **kwargs)
-        results = _made(returned, args, kwargs)
-        made = torch.empty(0, device=tensors[0].device)
-        made.record = results, leaves
+            returned = self.function(*args, **kwargs)
+        made = leaves[0].new_empty(0, dtype=torch.float32)
+        if type(returned) is torch.Tensor:  # most do, and it is no argument, or it would not be a result
+            made.record = (returned,), leaves
+            return returned.detach(), made
+        made.record = results, _ = _made(returned, args, kwargs), leaves
         return _replaced(returned, {id(result): result.detach() for result in results}), made
 
-    return record
+    def _spots(self, args, kwargs):
+        """Where in `args` the tensors are that it is derived by, if each is there once and nowhere inside of another argument; else ()."""
+        if any(isinstance(argument, (tuple, list, dict)) and _tensors(argument, []) for argument in (*args, *kwargs.values())):
+            return ()
+        derived = {id(tensor) for k, tensor in enumerate(_each_once(args, kwargs)) if k in self.places}
+        spots = [spot for spot, argument in enumerate(args) if id(argument) in derived]
+        return spots if len(spots) == len(self.places) and not any(id(argument) in derived for argument in kwargs.values()) else ()
+
+
+def _each_once(args, kwargs):
+    return list({id(tensor): tensor for tensor in _tensors((args, kwargs), [])}.values())
 
 
 def _made(returned, args, kwargs):
@@ -181,7 +209,9 @@ class Vjp:
         gradients = None if direct is None else direct(cotangent, derived, *args, **kwargs)
         if gradients is None and hasattr(record, "record"):
             results, leaves = record.record
-            gradients = _gradients(results[self.result], leaves, cotangent, retain_graph=True)
+            gradients = _of_one_node(results[self.result], leaves, cotangent)
+            if gradients is None:
+                gradients = _gradients(results[self.result], leaves, cotangent, retain_graph=True)
         if gradients is None:
             new = {id(tensor): tensor for tensor in (*derived, *(tensor for tensor in _tensors((args, kwargs), []) if tensor.requires_grad))}
             with torch.enable_grad():
@@ -207,6 +237,25 @@ class Vjp:
             returned = self.function(*args, **kwargs)
         made = _tensors(returned, []) if derives else _made(returned, args, kwargs)
         return _gradients(made[self.result], leaves, cotangent, create_graph=create_graph)
+
+
+def _of_one_node(result, leaves, cotangent):
+    """The gradients where one node of torch's leads from the leaves to the result: called without torch's engine, which costs more than
+    many a derivative. None: it is another graph, or the engine has more to do."""
+    node = result.grad_fn
+    if node is None or len(node._input_metadata) != 1:
+        return None
+    variables = [getattr(following, "variable", None) for following, _ in node.next_functions]
+    if any(following is not None and variable is None for (following, _), variable in zip(node.next_functions, variables)):
+        return None
+    made = node(cotangent)
+    made = made if isinstance(made, tuple) else (made,)
+    found = {id(variable): gradient for variable, gradient in zip(variables, made) if variable is not None}
+    if len(found) != sum(variable is not None for variable in variables):
+        return None  # one leaf by two ways: the engine adds
+    gradients = tuple(found.get(id(leaf)) for leaf in leaves)
+    same = all(gradient is not None and gradient.shape == leaf.shape and gradient.dtype == leaf.dtype for gradient, leaf in zip(gradients, leaves))
+    return gradients if same else None
 
 
 def _gradients(result, leaves, cotangent, **how):
@@ -321,7 +370,7 @@ def _convolution(cotangent, derived, input, weight, bias=None, stride=1, padding
     stride, padding, dilation = ([value] * rank if isinstance(value, int) else list(value) * (rank if len(value) == 1 else 1)
                                  for value in (stride, padding, dilation))
     wanted = [any(tensor is part for tensor in derived) for part in (input, weight, bias)]
-    made = torch.ops.aten.convolution_backward(cotangent, input, weight, None if bias is None else list(bias.shape), stride, padding,
+    made = torch.ops.aten.convolution_backward.default(cotangent, input, weight, None if bias is None else list(bias.shape), stride, padding,
                                                dilation, False, [0] * rank, groups, wanted)
     return [gradient for tensor in derived for gradient, part in zip(made, (input, weight, bias)) if tensor is part]
 
