@@ -18,6 +18,7 @@ constexpr std::int64_t kRows = 384;      // of a's panels: by kDepth they stay i
 constexpr std::int64_t kColumns = 2048;  // of b's panels
 constexpr std::int64_t kFewColumns = 16; // are dot products
 constexpr std::int64_t kSmall = 4096;    // elements of b that are read where they are
+constexpr std::int64_t kShort = 256;     // rows of a that are read where they are
 constexpr std::int64_t kSlack = 16;      // elements that `turn` may write behind a panel
 constexpr double kPartOperations = 1e6;  // below them a part is not worth a thread
 
@@ -345,8 +346,10 @@ bool multiply_packed(const Product<T>& x) {
   const std::int64_t depth = std::min(x.k, kDepth), most_rows = std::min(x.m, kRows / all.rows * all.rows),
                      most_columns = std::min(x.n, kColumns);
   const auto up = [](std::int64_t size, std::int64_t unit) { return (size + unit - 1) / unit * unit; };
-  // Rows of b that are dense are read where they are if few rows of a read them, or the cache has all of them.
-  const bool in_place = x.b.columns_apart == 1 && (x.m <= 2 * all.rows || x.n * x.k <= kSmall);
+  // Rows of b that are dense are read where they are if few rows of a read them, the cache has all of them, or they are
+  // short; so are columns of a that are dense and short, if few columns of b read them.
+  const bool in_place = x.b.columns_apart == 1 && (x.m <= 2 * all.rows || x.n * x.k <= kSmall || x.n <= 2 * width);
+  const bool left_in_place = x.a.rows_apart == 1 && x.m <= kShort && x.n <= 2 * width;
   T* const left = panel<T>(0, std::size_t(up(most_rows, all.rows) * depth + kSlack));
   T* const right = panel<T>(1, std::size_t(up(in_place ? width : most_columns, width) * depth + kSlack));
   if (!left || !right) return false;
@@ -362,7 +365,8 @@ bool multiply_packed(const Product<T>& x) {
         T* to = left;
         for (std::int64_t i = 0; i < rows;) {
           const int height = height_for(all, rows - i);
-          pack(x.a.from(i0 + i, p0).transposed(), here, std::min<std::int64_t>(height, rows - i), height, to);
+          const auto high = std::min<std::int64_t>(height, rows - i);
+          if (!left_in_place || high < height) pack(x.a.from(i0 + i, p0).transposed(), here, high, height, to);
           to += height * here;
           i += height;
         }
@@ -370,7 +374,7 @@ bool multiply_packed(const Product<T>& x) {
           const auto wide = std::min<std::int64_t>(width, columns - j);
           const T* strip = right + j * here;
           std::int64_t step = width;
-          if (in_place && wide == width) {
+          if (in_place && (wide == width || wide == all.lanes)) {
             strip = below.at(0, j);
             step = below.rows_apart;
           } else if (in_place) {
@@ -383,10 +387,13 @@ bool multiply_packed(const Product<T>& x) {
             const int height = height_for(all, rows - i);
             const auto high = std::min<std::int64_t>(height, rows - i);
             T* const at = x.c + (i0 + i) * x.c_step + j0 + j;
+            const bool lies = left_in_place && high == height;
+            const T* const column = lies ? x.a.at(i0 + i, p0) : from;
+            const std::int64_t column_step = lies ? x.a.columns_apart : height;
             if (high == height && wide == vectors * all.lanes) {
-              all.tiles[height][vectors - 1](here, from, height, strip, step, at, x.c_step, p0 > 0);
+              all.tiles[height][vectors - 1](here, column, column_step, strip, step, at, x.c_step, p0 > 0);
             } else {
-              all.tiles[height][vectors - 1](here, from, height, strip, step, edge, width, false);
+              all.tiles[height][vectors - 1](here, column, column_step, strip, step, edge, width, false);
               for (std::int64_t r = 0; r < high; ++r)
                 for (std::int64_t s = 0; s < wide; ++s)
                   at[r * x.c_step + s] = p0 > 0 ? at[r * x.c_step + s] + edge[r * width + s] : edge[r * width + s];
