@@ -43,7 +43,7 @@ double library_nanoseconds(const Graph& graph, const Node& node, const Prices& p
   const auto count = [&](ValueId value) { return elements(graph.type(value), symbols); };
   switch (node.op) {
     case Op::constant: case Op::dim: case Op::iota: case Op::broadcast: case Op::extern_call: return 0;
-    case Op::slice: case Op::transpose: case Op::reshape: return prices.view;
+    case Op::slice: case Op::transpose: case Op::reshape: case Op::windows: return prices.view;
     case Op::gather: case Op::take_along:
       return type.shape.empty() ? prices.element : prices.pointwise + 2 * count(node.results[0]);
     case Op::slice_update: case Op::scatter: case Op::scatter_add:

@@ -288,6 +288,24 @@ class SampleMaker {
         begin();
         end({input(dtype_, {6, 5}, real)}, with("starts", ds({6, 0}), "sizes", ds({0, 5}), "steps", Integers{1, 1}));
         break;
+      case Op::windows: {
+        const auto windows = [&](const Sizes& sizes, std::int64_t axis, std::int64_t count, std::int64_t size,
+                                 std::int64_t step) {
+          begin();
+          sample_.description += " size=" + std::to_string(size) + " step=" + std::to_string(step);
+          const ValueId x = input(dtype_, sizes, real);
+          Attrs attrs = with("axis", axis, "count", SymDim(count), "size", size);
+          attrs.set("step", step);
+          end({x}, std::move(attrs));
+        };
+        windows({41}, 0, 34, 8, 1);
+        windows({3, 37}, 1, 9, 5, 4);
+        windows({23, 6}, 0, 5, 3, 5);
+        windows({7}, 0, 1, 7, 2);
+        windows({2, 5}, 1, 6, 0, 1);
+        windows({2, 40}, 1, 3, 20, 10);
+        break;
+      }
       case Op::pad:
         begin();
         end({input(dtype_, {3, 9}, real), input(dtype_, {}, real)}, with("low", ds({1, 2}), "high", ds({0, 3})));

@@ -96,6 +96,10 @@ Ref<> follow(PyObject* tensor, const ViewStep& view, Symbols symbols) {
     case Op::slice: return slice(tensor, view, symbols);
     case Op::transpose: return call(tensor, "permute", view.attrs.get<std::vector<std::int64_t>>("permutation"));
     case Op::reshape: return reshape(tensor, view, symbols);
+    case Op::windows:
+      return Ref<>::steal(PyObject_CallMethod(
+          tensor, "unfold", "LLL", (long long)view.attrs.get<std::int64_t>("axis"),
+          (long long)view.attrs.get<std::int64_t>("size"), (long long)view.attrs.get<std::int64_t>("step")));
     case Op::broadcast: return call(tensor, "expand", evaluate(view.shape_after, symbols));
     default: fail_check(__FILE__, __LINE__, "op", "no gradient flows through a library's own view");
   }

@@ -234,7 +234,7 @@ class GroupLowering {
         return position(Affine(node.attrs.get<SymDim>("value")));
       case Op::iota:
         return position(index[node.attrs.get<std::int64_t>("axis")]);
-      case Op::broadcast: case Op::transpose: case Op::slice: case Op::reshape: {
+      case Op::broadcast: case Op::transpose: case Op::slice: case Op::windows: case Op::reshape: {
         const ValueId operand = node.operands[0];
         if (const auto mapped = operand_index(graph_, node, index)) return value(operand, *mapped, predicate);
         return load(memory_.contiguous_buffer[operand.index], linear_index(shape(id), index), dtype(id), predicate);

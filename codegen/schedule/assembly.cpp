@@ -57,7 +57,9 @@ void look_through_views(const Graph& graph, const std::vector<int>& node_of, Ass
   while (!in_memory(part.value)) {
     Budget::spend(1);
     const Node& node = graph.nodes[std::size_t(node_of[part.value.index])];
-    if (node.op != Op::broadcast && node.op != Op::transpose && node.op != Op::slice && node.op != Op::reshape) return;
+    if (node.op != Op::broadcast && node.op != Op::transpose && node.op != Op::slice && node.op != Op::windows &&
+        node.op != Op::reshape)
+      return;
     auto from = operand_index(graph, node, part.from);
     if (!from) return;
     part.from = std::move(*from);

@@ -112,6 +112,12 @@ std::optional<Index> operand_index(const Graph& graph, const Node& node, const I
       for (std::size_t d = 0; d < operand.size(); ++d) mapped[d] = index[d] * SymDim(steps[d]) + Affine(starts[d]);
       return mapped;
     }
+    case Op::windows: {
+      const auto axis = std::size_t(node.attrs.get<std::int64_t>("axis"));
+      mapped.assign(index.begin(), index.end() - 1);
+      mapped[axis] = mapped[axis] * SymDim(node.attrs.get<std::int64_t>("step")) + index.back();
+      return mapped;
+    }
     case Op::reshape:
       return reshape_index(operand, result, index);
     default:

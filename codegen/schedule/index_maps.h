@@ -9,7 +9,8 @@
 
 namespace fj {
 
-/// Index of the operand's element that result element `index` of a broadcast, transpose, slice or reshape reads.
+/// Index of the operand's element that result element `index` of a broadcast, transpose, slice, windows or reshape
+/// reads.
 /// nullopt: a reshape that is no polynomial of the index (it splits a dimension in which the index isn't a loop
 /// variable of its own); then the operand must lie contiguous in memory and be read at `linear_index`.
 std::optional<loop::Index> operand_index(const Graph& graph, const Node& node, const loop::Index& index);

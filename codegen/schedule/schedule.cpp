@@ -665,9 +665,27 @@ class Scheduler {
     if (cost > kConversion &&
         std::any_of(uses.begin(), uses.end(), [&](const Use& use) { return has_product(use.group); }))
       return true;
+    for (const Use& use : uses)
+      if (const std::int64_t times = readings(use, value);
+          times > 1 && (cost > kConversion || cost * times > kMaximalRecomputation))
+        return true;
     if (cost <= kCheapCost) return false;
     if (several || cost * int(uses.size() - 1) > kMaximalRecomputation) return true;
     return repeated(uses[0]);
+  }
+
+  /// How often a group reads an element at the index, about: windows that overlap show it several times.
+  std::int64_t readings(const Use& use, ValueId value) const {
+    std::set<std::uint32_t> variables;
+    bool several = false;
+    for (const Affine& affine : use.index) {
+      several |= affine.terms.size() > 1;
+      for (const auto& [variable, coefficient] : affine.terms) variables.insert(variable.index);
+    }
+    if (!several) return 1;
+    Dims extents;
+    for (std::uint32_t variable : variables) extents.push_back(schedule_.groups[use.group].extents[variable]);
+    return hint(extents) / hint(shape(value));
   }
 
   bool has_product(int g) const {
@@ -819,7 +837,7 @@ class Scheduler {
     switch (current.op) {
       case Op::constant: case Op::dim: case Op::iota:
         return;
-      case Op::broadcast: case Op::transpose: case Op::slice: case Op::reshape: {
+      case Op::broadcast: case Op::transpose: case Op::slice: case Op::windows: case Op::reshape: {
         if (const auto mapped = operand_index(graph_, current, index)) return use(current.operands[0], g, *mapped);
         demand_contiguous(current.operands[0]);
         return use(current.operands[0], g, {unknown}, true);

@@ -341,6 +341,19 @@ def _copy(step, x):
     return f"{x}.copy()" if step.library == "numpy" else f"{x}.clone(memory_format=torch.contiguous_format)"
 
 
+def _windows_numpy(step, x):
+    axis, size, apart = step.attrs["axis"], step.attrs["size"], step.attrs["step"]
+    if size == 0 or step.operand_shape()[axis] == 0:
+        return f"numpy.zeros({_tuple(step.shape)}, {step.dtype})"
+    within = ":, " * axis + (f":{_plus(_times(step.shape[axis], apart), 1 - apart)}" + (f":{apart}" if apart != 1 else ""))
+    return f"numpy.lib.stride_tricks.sliding_window_view({x}, {size}, {axis})[{within}]"
+
+
+def _windows_torch(step, x):
+    axis = step.attrs["axis"]
+    return f"{x}.unfold({axis}, {step.attrs['size']}, {step.attrs['step']}).narrow({axis}, 0, {step.shape[axis]})"
+
+
 def _slice_update(step, base, update):
     index, flipped = step.part(step.attrs["starts"], step.operand_shape(1), step.shape)
     result = step.variable("updated")
@@ -553,6 +566,7 @@ operations = {
     "transpose": (lambda step, x: f"{x}.transpose({_tuple(step.attrs['permutation'])})",
                   lambda step, x: f"{x}.permute({_tuple(step.attrs['permutation'])})"),
     "slice": _same(_slice),
+    "windows": (_windows_numpy, _windows_torch),
     "pad": _same(_pad),
     "concat": (lambda step, *xs: f"numpy.concatenate({_tuple(xs)}, {step.attrs['axis']})",
                lambda step, *xs: f"torch.cat({_tuple(xs)}, {step.attrs['axis']})"),

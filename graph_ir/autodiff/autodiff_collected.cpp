@@ -103,6 +103,7 @@ bool Collected::is_own(ValueId gradient) const {
     case Op::broadcast:
     case Op::reshape:
     case Op::slice:
+    case Op::windows:
     case Op::transpose: return false;  // a view: its base has the memory too
     default: return true;
   }

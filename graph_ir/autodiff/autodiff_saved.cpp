@@ -122,7 +122,8 @@ double bytes(const Graph& graph, ValueId value) {
 }  // namespace
 
 bool stands_for_operand(Op op) {
-  return op == Op::broadcast || op == Op::reshape || op == Op::transpose || op == Op::slice || op == Op::cast;
+  return op == Op::broadcast || op == Op::reshape || op == Op::transpose || op == Op::slice || op == Op::windows ||
+         op == Op::cast;
 }
 
 std::vector<ValueId> choose_saved(const Graph& graph, const std::vector<ValueId>& needed,

@@ -356,6 +356,16 @@ std::uint32_t evaluate_structured(const Node& node, std::span<const DenseArray* 
       });
       return kOk;
     }
+    case Op::windows: {
+      const std::size_t axis = std::size_t(axis_of(node));
+      const std::int64_t step = attrs.get<std::int64_t>("step");
+      pull(result, *operands[0], [&](const Index& index) {
+        Index source(index.begin(), index.end() - 1);
+        source[axis] = index[axis] * step + index.back();
+        return source;
+      });
+      return kOk;
+    }
     case Op::slice_update: {
       const DenseArray& update = *operands[1];
       const Index starts = evaluate(attrs.get<Dims>("starts"), symbols);

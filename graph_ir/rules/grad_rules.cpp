@@ -302,6 +302,94 @@ void SliceGrad(Derivation& d) {
                     d.attrs.get<Integers>("steps")));
 }
 
+namespace {
+
+/// x with `low` and `high` zeros more at the ends of an axis; negative: so many elements less.
+ValueId padded(Derivation& d, ValueId x, std::size_t axis, const SymDim& low, const SymDim& high) {
+  if (low == SymDim(0) && high == SymDim(0)) return x;
+  Dims before(d.shape(x).size(), 0), behind = before;
+  before[axis] = low;
+  behind[axis] = high;
+  const DType dtype = d.type(x).dtype;
+  return d.add(Op::pad, {x, full(d, dtype, 0, {})}, with("low", before, "high", behind));
+}
+
+/// `size` elements of an axis, `step` apart.
+ValueId part(Derivation& d, ValueId x, std::size_t axis, const SymDim& start, const SymDim& size, std::int64_t step) {
+  Dims sizes = d.shape(x), starts(sizes.size(), 0);
+  Integers steps(sizes.size(), 1);
+  sizes[axis] = size;
+  starts[axis] = start;
+  steps[axis] = step;
+  return sliced(d, x, starts, sizes, steps);
+}
+
+/// So many parts are added one by one.
+constexpr std::int64_t kFewPieces = 32;
+
+/// y[r] = the sum of x[r - t, t] over the axis and the next one, of `pieces` elements, which disappears: x[r, 0] last.
+ValueId skewed_sum(Derivation& d, ValueId x, std::size_t axis, std::int64_t pieces) {
+  const SymDim count = d.shape(x)[axis];
+  if (pieces <= kFewPieces) {
+    ValueId sum;
+    for (std::int64_t t = pieces; t-- > 0;) {
+      ValueId piece = part(d, x, axis + 1, t, 1, 1);
+      Dims shape = d.shape(piece);
+      shape.erase(shape.begin() + std::ptrdiff_t(axis) + 1);
+      piece = padded(d, d.reshape(piece, shape), axis, t, pieces - 1 - t);
+      sum = sum.valid() ? d.sum(sum, piece) : piece;
+    }
+    return sum;
+  }
+  // With pieces - 1 rows of zeros around x, what is added lies pieces - 1 elements apart: x[r, 0] + x[r - 1, 1] + ...
+  // is every (pieces - 1)th element of a window.
+  const ValueId around = padded(d, x, axis, pieces - 1, pieces - 1);
+  Dims shape = d.shape(around);
+  const SymDim elements = shape[axis] * SymDim(pieces);
+  shape[axis] = elements;
+  shape.erase(shape.begin() + std::ptrdiff_t(axis) + 1);
+  const ValueId row = part(d, d.reshape(around, shape), axis, pieces - 1, elements - SymDim(pieces - 1), 1);
+  Attrs attrs = with("axis", std::int64_t(axis), "count", count + SymDim(pieces - 1));
+  attrs.set("size", (pieces - 1) * (pieces - 1) + 1);
+  attrs.set("step", pieces);
+  const std::size_t last = shape.size();
+  const ValueId apart = part(d, d.add(Op::windows, {row}, std::move(attrs)), last, 0, pieces, pieces - 1);
+  return d.reduce(Op::reduce_sum, apart, {std::int64_t(last)});
+}
+
+}  // namespace
+
+/// Each window in pieces of `step` elements: piece t of window i lies where piece t - 1 of window i + 1 does. They are
+/// added as torch adds them, the first window first, to 0.0.
+void WindowsGrad(Derivation& d) {
+  const auto axis = std::size_t(d.attrs.get<std::int64_t>("axis"));
+  const auto size = d.attrs.get<std::int64_t>("size"), step = d.attrs.get<std::int64_t>("step");
+  const Type from = d.type(d.operands[0]);
+  const std::int64_t pieces = (size + step - 1) / step;
+  if (pieces == 0) {  // zeros, which depend on the cotangent as torch's do
+    const ValueId none = d.reduce(Op::reduce_sum, d.cotangent, {std::int64_t(from.shape.size())});
+    return d.give(0, padded(d, none, axis, 0, from.shape[axis] - d.shape(none)[axis]));
+  }
+  // [.., n, .., size] -> [.., n, size, ..] -> [.., n, pieces, step, ..]
+  ValueId x = d.cotangent;
+  Integers permutation(d.shape(x).size());
+  std::iota(permutation.begin(), permutation.end(), 0);
+  std::rotate(permutation.begin() + std::ptrdiff_t(axis) + 1, permutation.end() - 1, permutation.end());
+  if (axis + 2 < permutation.size()) x = d.add(Op::transpose, {x}, with("permutation", permutation));
+  x = padded(d, x, axis + 1, 0, pieces * step - size);
+  Dims shape = d.shape(x);
+  const SymDim rows = shape[axis] + SymDim(pieces - 1);
+  shape[axis + 1] = pieces;
+  shape.insert(shape.begin() + std::ptrdiff_t(axis) + 2, SymDim(step));
+  x = skewed_sum(d, d.reshape(x, shape), axis, pieces);
+  // [.., rows, step, ..] -> [.., rows * step, ..]
+  shape = d.shape(x);
+  shape[axis] = rows * SymDim(step);
+  shape.erase(shape.begin() + std::ptrdiff_t(axis) + 1);
+  x = d.reshape(x, shape);
+  d.give(0, d.plus(padded(d, x, axis, 0, from.shape[axis] - shape[axis]), 0.0));
+}
+
 void PadGrad(Derivation& d) {
   const Dims &low = d.attrs.get<Dims>("low"), &high = d.attrs.get<Dims>("high");
   Attrs back;

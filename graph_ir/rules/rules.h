@@ -31,6 +31,7 @@ Dims Same(const Operation&);
 Dims Same0(const Operation&);
 Dims Permute(const Operation&);
 Dims Sizes(const Operation&);
+Dims Windows(const Operation&);
 Dims Pad(const Operation&);
 Dims Concat(const Operation&);
 Dims DropAxes(const Operation&);

@@ -132,6 +132,22 @@ Dims Sizes(const Operation& o) {
   return sizes;
 }
 
+Dims Windows(const Operation& o) {
+  Dims shape = o.operands[0].shape;
+  const std::size_t axis = axis_of(o, shape.size());
+  const SymDim& count = o.attrs.get<SymDim>("count");
+  const auto size = o.attrs.get<std::int64_t>("size"), step = o.attrs.get<std::int64_t>("step");
+  if (size < 0 || step < 1)
+    throw Violation{"windows of " + std::to_string(size) + " elements, " + std::to_string(step) + " apart"};
+  const auto many = count.constant(), extent = shape[axis].constant();
+  if (many && extent && (*many < 0 || (*many > 0 && (*many - 1) * step + size > *extent)))
+    throw Violation{std::to_string(*many) + " windows of " + std::to_string(size) + " elements, " +
+                    std::to_string(step) + " apart, are not in size " + std::to_string(*extent)};
+  shape[axis] = count;
+  shape.push_back(size);
+  return shape;
+}
+
 Dims Pad(const Operation& o) {
   const Dims& from = o.operands[0].shape;
   const Dims& low = o.attrs.get<Dims>("low");

@@ -18,7 +18,7 @@ CASES = {
     "torch.special.i0(x)": [TABLE], "torch.sinc(x)": [TABLE], "torch.deg2rad(x)": [TABLE], "torch.nan_to_num(x)": [TABLE], "torch.renorm(x, 2, 0, .7)": [TABLE],
     "F.avg_pool1d(x, 2)": [ROWS], "F.avg_pool2d(x, 2)": [IMAGES], "F.max_pool2d(x, 2)": [IMAGES], "F.max_pool2d(x, 3, 2, 1)": [IMAGES],
     "F.adaptive_avg_pool2d(x, 1)": [IMAGES], "F.adaptive_max_pool1d(x, 2)": [ROWS], "F.lp_pool2d(x.abs() + .1, 3, 2)": [IMAGES],
-    "F.max_unpool1d(*F.max_pool1d(x, 2, return_indices=True), 2)": [ROWS], "F.unfold(x, 2)": [IMAGES], "F.pixel_shuffle(x, 2)": [IMAGES],
+    "F.max_unpool1d(*F.max_pool1d(x, 2, return_indices=True), 2)": [ROWS], "F.unfold(x, 2)": [IMAGES], "x.unfold(1, 3, 1).exp()": [TABLE], "x.unfold(0, 2, 3) * 2": [TABLE], "F.pixel_shuffle(x, 2)": [IMAGES],
     "F.group_norm(x, 2)": [IMAGES], "F.local_response_norm(x, 2)": [IMAGES], "F.pad(x, (1, 2), mode='circular')": [ROWS],
     "F.interpolate(x, scale_factor=2, mode='bicubic')": [IMAGES], "F.interpolate(x, size=9, mode='linear')": [ROWS], "torch.trace(x)": [SQUARE],
     "torch.linalg.det(x)": [SQUARE], "torch.matrix_exp(x)": [SQUARE], "torch.linalg.svdvals(x)": [SQUARE], "F.pdist(x)": [TABLE],

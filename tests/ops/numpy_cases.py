@@ -13,6 +13,8 @@ SHAPES = {
     "squeeze": lambda x: x[:, None].squeeze() * 2,
     "expand_dims": lambda x: np.expand_dims(x, (0, -1)) * 2,
     "broadcast_to": lambda x: np.broadcast_to(x[:, :1], (2, 7, 4)) + 1,
+    "windows": lambda x: np.lib.stride_tricks.sliding_window_view(x, 3, axis=2) * 2,
+    "windows_of_axes": lambda x: np.lib.stride_tricks.sliding_window_view(x, (2, 2), axis=(-1, 0)).max((-1, -2)),
     "concatenate": lambda x: np.concatenate([x, x[:1]]),
     "concatenate_last_axis": lambda x: np.concatenate([x.T, x.T], axis=-1),
     "concatenate_flat": lambda x: np.concatenate([x, x], None),

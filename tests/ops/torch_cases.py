@@ -57,7 +57,7 @@ SHAPES = [
     "x.reshape(-1)", "x.reshape(2,-1)", "x.reshape(x.shape)", "x.flatten()", "x.flatten(1)", "x.flatten(2,3)",
     "x.transpose(1,2)", "x.permute(0,2,1,3)", "x.permute((3,2,1,0))", "x.mT", "x.movedim(1,-1)", "x.squeeze()",
     "x.squeeze(0)", "x.unsqueeze(0)", "x.unsqueeze(-1)", "x.unsqueeze(2)", "x[:,None].expand(-1,3,-1,-1,-1)",
-    "x.expand(2,4,3,5)", "x.expand_as(x)", "x.narrow(1,1,2)", "x.select(1,1)", "x.split(2,1)", "x.split([1,3],1)",
+    "x.expand(2,4,3,5)", "x.expand_as(x)", "x.narrow(1,1,2)", "x.unfold(1,2,1)", "x.unfold(-1,2,3)*2", "x.select(1,1)", "x.split(2,1)", "x.split([1,3],1)",
     "torch.split(x,3,-1)", "x.chunk(2,1)", "x.chunk(3,-1)", "x.unbind(1)", "x[0]", "x[:,1]", "x[...,1]", "x[:,1:3]",
     "x[::2]", "x[...,None]", "x[None]", "x[:,:,-1]", "x[0,1,2,3]", "x[1:,::2,:,-2:]", "x.unflatten(1,(2,2))",
     "x.swapaxes(0,1)", "x.numel()", "x.size()", "x.size(1)", "x.shape", "x.dim()", "x.ndim", "x.stride()",

@@ -487,6 +487,10 @@ int ExitBuilder::build_array(const V& value) {
     made.index = array.shown_read_only;
     return made;
   };
+  // NumPy's windows are of an object that only has the array for its base, which `base` of them shows.
+  if (array.library == Library::Numpy && array.shown_read_only &&
+      std::any_of(array.view.begin(), array.view.end(), [](const ViewStep& step) { return step.op == Op::windows; }))
+    cannot(value);
   if (array.crossed) return view(build(array.crossed), array.offset - array.crossed->offset).target;
   int target = storage_owner(storage, array.storage);
   if (leaf) {

@@ -144,6 +144,9 @@ Array view_slice(Tracer& tracer, const Array& x, std::int64_t axis, const SymDim
 Array view_reshape(Tracer& tracer, const Array& x, const Dims& shape, bool as_it_is = true);
 /// view_reshape, else a contiguous copy in the shape.
 Array reshape_or_copy(Tracer& tracer, const Array& x, const Dims& shape, bool as_it_is = true);
+/// `count` windows of `size` elements along an axis, `step` apart; their elements are along a new last axis.
+Array view_windows(Tracer& tracer, const Array& x, std::int64_t axis, const SymDim& count, std::int64_t size,
+                   std::int64_t step);
 /// Broadcast view (stride 0). -1 is not resolved here.
 Array view_broadcast(Tracer& tracer, const Array& x, const Dims& shape);
 /// Drops size-1 axes / inserts size-1 axes (positions in the result, sorted).

@@ -514,6 +514,22 @@ Array reshape_or_copy(Tracer& tracer, const Array& x, const Dims& shape, bool as
   return view_reshape(tracer, copy_contiguous(tracer, x), shape);
 }
 
+Array view_windows(Tracer& tracer, const Array& x, std::int64_t axis, const SymDim& count, std::int64_t size,
+                   std::int64_t step) {
+  Dims shape = x->shape;
+  Strides strides = x->strides;
+  shape[axis] = count;
+  strides[axis] = strides[axis] * SymDim(step);
+  shape.push_back(size);
+  strides.push_back(x->strides[axis]);
+  Attrs attrs;
+  attrs.set("axis", axis);
+  attrs.set("count", count);
+  attrs.set("size", size);
+  attrs.set("step", step);
+  return tracer.new_view(x, step_of(Op::windows, std::move(attrs), x->shape, shape), shape, strides, x->offset);
+}
+
 Array view_broadcast(Tracer& tracer, const Array& x, const Dims& shape) {
   if (x->shape.size() > shape.size()) refuse("an array of more dimensions does not broadcast to fewer");
   const std::size_t offset = shape.size() - x->shape.size();

@@ -1,6 +1,7 @@
 /// Shape functions: views where NumPy gives views, copies with NumPy's layout where it copies; joining and splitting;
 /// selection by condition (where, clip, take, triangles).
 #include <algorithm>
+#include <numeric>
 
 #include "tracer/frontends/indexing.h"
 #include "tracer/frontends/numpy/numpy.h"
@@ -323,6 +324,35 @@ V numpy_broadcast_to(Tracer& tracer, const Arguments& arguments) {
   view->writeable = false;
   view->shown_read_only = true;
   return view;
+}
+
+/// A window along each of the axes, one after the other; an axis may be given twice.
+V numpy_sliding_windows(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "numpy.lib.stride_tricks.sliding_window_view", arguments,
+               "x, window_shape, axis, *, subok, writeable");
+  Array x = viewable(tracer, p.required("x"));
+  if (p.flag("writeable", false)) p.refuse("windows that may be written");
+  const Dims sizes = dims_argument(tracer, p.required("window_shape"));
+  Axes axes(sizes.size());
+  std::iota(axes.begin(), axes.end(), 0);
+  if (p.absent("axis")) {
+    if (std::int64_t(axes.size()) != x->rank()) refuse("window_shape is not of the array's dimensions");
+  } else {
+    const Dims given = dims_argument(tracer, p["axis"]);
+    if (given.size() != sizes.size()) refuse("window_shape and axis of different lengths");
+    for (std::size_t i = 0; i < given.size(); ++i) axes[i] = normalise_axis(concrete(tracer, given[i]), x->rank());
+  }
+  if (axes.empty()) unsupported("windows along no axis");
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const std::int64_t size = concrete(tracer, sizes[i]);
+    const SymDim extent = x->shape[axes[i]];
+    if (size < 0) refuse("negative values in window_shape");
+    if (tracer.decide(extent, Py_LT, size)) refuse("windows larger than the array");
+    x = view_windows(tracer, x, axes[i], extent + SymDim(1 - size), size, 1);
+  }
+  x->writeable = false;
+  x->shown_read_only = true;
+  return x;
 }
 
 V numpy_atleast_1d(Tracer& tracer, const Arguments& arguments) {

@@ -276,6 +276,18 @@ V torch_narrow(Tracer& tracer, const Arguments& arguments) {
   return view_slice(tracer, x, dim, start, length, 1);
 }
 
+V torch_unfold(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "unfold", arguments, "input, dimension, size, step");
+  Array x = torch_tensor(tracer, p.required("input"));
+  if (x->rank() == 0) unsupported("unfold() of a tensor of rank 0");
+  const std::int64_t dim = normalise_axis(int_argument(tracer, p.required("dimension")), x->rank());
+  const std::int64_t size = int_argument(tracer, p.required("size")), step = int_argument(tracer, p.required("step"));
+  if (size < 0 || step < 1) refuse("unfold() by this size or step");
+  const SymDim& extent = x->shape[dim];
+  if (tracer.decide(extent, Py_LT, size)) refuse("unfold() of more elements than there are");
+  return view_windows(tracer, x, dim, floor_divide(tracer, extent + SymDim(step - size), step), size, step);
+}
+
 V torch_select(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "select", arguments, "input, dim, index");
   Array x = torch_tensor(tracer, p.required("input"));
