@@ -18,10 +18,69 @@ def _attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False
     return torch.empty_like(tensors[0]) if kernel == torch.nn.attention.SDPBackend.FLASH_ATTENTION.value else NotImplemented
 
 
+def _convolution(axes, transposed=False):
+    """The CPU's kernel decides whether the channels of the result come last. Where the meta call is wrong, a model is traced once more for each
+    size of convolution in it; and its first call imports sympy."""
+    names = ("output_padding", "groups", "dilation") if transposed else ("dilation", "groups")
+    names = ("input", "weight", "bias", "stride", "padding", *names)
+
+    def result(*given, **named):
+        named = dict(dict.fromkeys(names), stride=1, padding=0, dilation=1, output_padding=0, groups=1) | dict(zip(names, given)) | named
+        tensors, groups = [_like(named[name]) for name in ("input", "weight", "bias")], named["groups"]
+        given, weight = tensors[:2]
+        lists = [named[name] for name in ("stride", "padding", "dilation", "output_padding")]
+        if any(tensor is not None and tensor.dtype != given.dtype for tensor in tensors) or not given.dim() == weight.dim() == axes + 2:
+            return NotImplemented
+        lists = [[value] * axes if isinstance(value, int) else [*value] * (axes if len(value) == 1 else 1) for value in lists]
+        if any(len(values) != axes or not all(isinstance(value, int) for value in values) for values in lists):
+            return NotImplemented  # a padding has a name
+        stride, padding, dilation, more = lists
+        kernel = torch._C._select_conv_backend(*tensors, stride, padding, dilation, transposed, more, groups)  # refuses sizes that do not fit
+        shape = [given.shape[0], weight.shape[1] * groups if transposed else weight.shape[0]]
+        for i in range(axes):
+            reach = dilation[i] * (weight.shape[2 + i] - 1) + 1 - 2 * padding[i]
+            size = given.shape[2 + i]
+            shape.append((size - 1) * stride[i] + reach + more[i] if transposed else (size - reach) // stride[i] + 1)
+        if min(shape) <= 0 or any(more[i] >= max(stride[i], dilation[i]) for i in range(axes) if more[i]):
+            return NotImplemented
+        layout = torch._C._conv_determine_backend_memory_format(given, weight, kernel)
+        return torch.empty(shape, dtype=given.dtype, device="meta", memory_format=layout)
+    return result
+
+
+def _recurrent(gates):
+    """Stacks of recurrent layers of `gates` matrices in each weight. The meta call runs every step of every layer in Python. Only what is plainly
+    right is answered, so that what torch refuses is refused by the meta call."""
+    def results(given, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first=None):
+        if batch_first is None or given.dim() != 3:  # packed sequences have other parameters in these places
+            return NotImplemented
+        states = hx if gates == 4 else (hx,)
+        length, batch = (given.shape[1], given.shape[0]) if batch_first else given.shape[:2]
+        ways, width = 2 if bidirectional else 1, states[0].shape[-1]
+        projected = len(states) == 2 and states[1].shape[-1] != width
+        hidden, each = states[-1].shape[-1], 2 + 2 * has_biases + projected
+        expected = []
+        for layer in range(num_layers):
+            parts = [(gates * hidden, width * ways if layer else given.shape[2]), (gates * hidden, width)]
+            expected += (parts + [(gates * hidden,)] * 2 * has_biases + [(width, hidden)] * projected) * ways
+        alike = all(tensor.dtype == given.dtype for tensor in (*states, *params)) and given.dtype in (torch.float32, torch.float64)
+        if not (alike and length and batch and len(states) == 1 + (gates == 4) and len(params) == each * num_layers * ways
+                and [tuple(tensor.shape) for tensor in params] == expected
+                and all(tuple(state.shape[:2]) == (num_layers * ways, batch) and state.dim() == 3 for state in states)):
+            return NotImplemented
+        output = given.new_empty(length, batch, width * ways)
+        # The CPU's strides of the states are those of the meta call: they are stacked.
+        return (output.transpose(0, 1) if batch_first else output, *(state.new_empty(state.shape) for state in states))
+    return results
+
+
 # By the name of a function: what gives a result like that of the function on the CPU. It takes the function's own arguments, with meta
 # tensors in the places of tensors. NotImplemented, or an error: the rule does not say, and the function runs on the meta tensors. A row is
-# worth its line where that gives other strides than the CPU does, or imports much.
-rules = {"scaled_dot_product_attention": _attention}
+# worth its line where that gives other strides than the CPU does, imports much, or takes long.
+rules = {"scaled_dot_product_attention": _attention,
+         **{name: _recurrent(gates) for name, gates in (("rnn_tanh", 1), ("rnn_relu", 1), ("gru", 3), ("lstm", 4))},
+         **{f"conv{axes}d": _convolution(axes) for axes in (1, 2, 3)},
+         **{f"conv_transpose{axes}d": _convolution(axes, transposed=True) for axes in (1, 2, 3)}}
 
 
 _switched = None
