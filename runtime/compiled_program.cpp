@@ -613,14 +613,35 @@ class CompiledProgram : public Program {
     return status;
   }
 
+  ArrayRef view_of(const ArrayRef& array, int buffer, const ProgramExtern::View& view, HostLock& lock,
+                   std::span<const std::int64_t> symbols) const {
+    const std::size_t rank = view.shape.size();
+    Scratch<std::int64_t, 16> sizes(rank), strides(rank);
+    for (std::size_t d = 0; d < rank; ++d) {
+      sizes[d] = view.shape[d].evaluate(symbols);
+      strides[d] = view.strides[d].evaluate(symbols);
+    }
+    return lock.host().view(array, parts_.buffers[std::size_t(buffer)].dtype, {sizes.data(), rank},
+                            {strides.data(), rank}, view.offset.evaluate(symbols));
+  }
+
   bool call_extern(const ProgramExtern& plan, HostLock& lock, std::span<const std::int64_t> symbols, ArrayRef* arrays,
                    char** pointers) const {
     Scratch<ArrayRef, 16> operands(plan.operands.size()), results(plan.results.size());
     for (std::size_t i = 0; i < plan.operands.size(); ++i) operands[i] = arrays[plan.operands[i]];
     for (std::size_t i = 0; i < plan.results.size(); ++i) results[i] = {};
-    const bool done =
-        lock.host().call_extern(plan.handle, {operands.data(), plan.operands.size()},
-                                symbols.first(parts_.graph_symbols), {results.data(), plan.results.size()});
+    const auto is_view = [&](std::size_t i) { return i < plan.views.size() && plan.views[i]; };
+    std::size_t made = 0;  // operands before it are what the call is given
+    bool done = true;
+    for (; done && made < plan.operands.size(); ++made) {
+      if (!is_view(made)) continue;
+      operands[made] = view_of(operands[made], plan.operands[made], *plan.views[made], lock, symbols);
+      done = operands[made].object != nullptr;
+    }
+    done = done && lock.host().call_extern(plan.handle, {operands.data(), plan.operands.size()},
+                                           symbols.first(parts_.graph_symbols), {results.data(), plan.results.size()});
+    for (std::size_t i = 0; i < made; ++i)
+      if (is_view(i) && operands[i].object) lock.host().release(operands[i].object);
     if (!done) return false;
     for (std::size_t i = 0; i < plan.results.size(); ++i) {
       arrays[plan.results[i]] = results[i];

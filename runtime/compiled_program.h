@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/products/blas.h"
@@ -64,9 +65,15 @@ struct ProgramMatmul {
 };
 
 struct ProgramExtern {
+  /// What an operand shows of its buffer. Offset and strides in elements.
+  struct View {
+    SymDim offset;
+    Dims shape, strides;
+  };
   std::int64_t handle = 0;
   std::string callee;
-  std::vector<int> operands, results;  // buffers
+  std::vector<int> operands, results;      // buffers
+  std::vector<std::optional<View>> views;  // by operand: none where it is the buffer's array itself
 };
 
 /// Counts the true elements of `mask` (contiguous), which is the value of a symbol; then buffers whose sizes need it

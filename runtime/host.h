@@ -31,6 +31,10 @@ class Host {
   virtual ArrayRef allocate(int output, DType dtype, std::span<const std::int64_t> shape,
                             std::span<const std::int64_t> strides) = 0;
 
+  /// A view of `array`: sizes, strides and offset from its element 0 in elements. A new reference; null object: failed.
+  virtual ArrayRef view(const ArrayRef& array, DType dtype, std::span<const std::int64_t> shape,
+                        std::span<const std::int64_t> strides, std::int64_t offset) = 0;
+
   /// Runs extern call `handle` on `operands`; fills `results` (new references). Checks the results'
   /// dtype, sizes and strides against the expectation recorded with the handle. False: failed or
   /// unexpected; the program is abandoned and the frame runs eagerly.

@@ -154,6 +154,17 @@ ArrayRef SegmentHost::allocate(int output, DType dtype, std::span<const std::int
   return {data, array.release()};
 }
 
+ArrayRef SegmentHost::view(const ArrayRef& array, DType dtype, std::span<const std::int64_t> shape,
+                           std::span<const std::int64_t> strides, std::int64_t offset) {
+  const GradMode mode(false);  // a view of memory, not of what autograd knows of
+  Ref<> made = view_of(static_cast<PyObject*>(array.object), dtype, shape, strides, offset);
+  if (!made) {
+    fail("a view of an operand could not be made: " + take_call_error());
+    return {};
+  }
+  return {data_pointer(made.get()), made.release()};
+}
+
 void* SegmentHost::stream(int device) {
   const auto stream = torch_stream(device);
   if (!stream) throw DeviceError("torch does not say which stream of " + device_text(device) + " is current");

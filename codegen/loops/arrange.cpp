@@ -64,16 +64,20 @@ void merge_variables(Kernel& kernel, Body& body, std::vector<std::uint32_t>& lis
   }
 }
 
-/// The loop for vector lanes: the one along which most memory is contiguous. What happens once a row only decides
-/// between loops that are equally good for what happens once an element.
+/// The loop for vector lanes: the one along which most memory is contiguous. What happens once a row, and what has
+/// fewer elements than there are (a number for each channel, however many of these there are), only decides between loops
+/// that are equally good for what happens once an element.
 VarId choose_vector_variable(Kernel& kernel, Body& body, const std::vector<std::uint32_t>& candidates,
                              LoopTarget target) {
   // What is read across goes through shared memory there, what is written across does not.
   const int store_weight = target == LoopTarget::Threads && body.reductions.empty() ? 16 : 2;
-  auto in_row_only = [&](const Affine& address) {
+  auto seldom = [&](const Affine& address) {
     for (std::uint32_t reduction : body.reductions)
       if (address.coefficient(VarId{reduction})) return false;
-    return !body.reductions.empty();
+    if (!body.reductions.empty()) return true;
+    return address.dynamic.empty() && std::any_of(candidates.begin(), candidates.end(), [&](std::uint32_t candidate) {
+             return !address.coefficient(VarId{candidate});
+           });
   };
   VarId best;
   std::pair<int, int> best_score;  // once an element, once a row
@@ -86,7 +90,7 @@ VarId choose_vector_variable(Kernel& kernel, Body& body, const std::vector<std::
       else if (stride) part += *stride == SymDim(1) ? 2 * weight : -weight;
     };
     for (const Expr& expr : kernel.expressions)
-      if (expr.kind == ExprKind::Load) rate(expr.address, 1, in_row_only(expr.address) ? score.second : score.first);
+      if (expr.kind == ExprKind::Load) rate(expr.address, 1, seldom(expr.address) ? score.second : score.first);
     for (const auto& store : body.stores) rate(store.address, store_weight, score.first);
     for (const auto& store : body.row_stores)
       rate(store.address, store_weight / 2, body.reductions.empty() ? score.first : score.second);

@@ -562,7 +562,7 @@ class ProgramLowering {
       else if (group.kind == GroupKind::Nonzero)
         lower_nonzero(graph_.nodes[group.node]);
       else if (group.kind == GroupKind::Extern)
-        lower_extern(graph_.nodes[group.node]);
+        lower_extern(group);
       else if (group.kind == GroupKind::Assembly)
         lower_assembly(group);
       else
@@ -752,7 +752,8 @@ class ProgramLowering {
     program_.steps.push_back(std::move(step));
   }
 
-  void lower_extern(const Node& node) {
+  void lower_extern(const Group& group) {
+    const Node& node = graph_.nodes[std::size_t(group.node)];
     using Layouts = std::vector<std::optional<Dims>>;
     const Layouts& operand_layouts = node.attrs.get<Layouts>("operand_strides");
     const Layouts& result_layouts = node.attrs.get<Layouts>("result_strides");
@@ -767,7 +768,20 @@ class ProgramLowering {
     for (std::size_t i = 0; i < operand_layouts.size(); ++i) {
       const ValueId value = node.operands[i];
       const Strides strides = layout(operand_layouts, i, value);
-      int buffer = memory_.buffer[value.index];
+      const AssembledPart& shown = group.parts[i];
+      int buffer = memory_.buffer[shown.value.index];
+      step.extern_call.views.emplace_back();
+      if (!(shown.value == value)) {
+        if (program_.buffers[buffer].kind == BufferKind::Temporary)
+          program_.buffers[buffer].kind = BufferKind::HostArray;
+        const Affine place = address_in(program_, buffer, shown.from);
+        for (std::uint32_t d = 0; d < strides.size(); ++d)
+          FJ_CHECK(shown.sizes[d] == SymDim(1) || place.coefficient(VarId{d}).value_or(SymDim(0)) == strides[d],
+                   "an operand lies as the scheduler has seen it");
+        step.extern_call.views.back() = ProgramExtern::View{place.constant, shown.sizes, strides};
+        step.extern_call.operands.push_back(buffer);
+        continue;
+      }
       const BufferKind kind = program_.buffers[buffer].kind;
       if (kind == BufferKind::Temporary) {
         // Nobody has an array object for it yet: computed into one from the start if its layout suits.

@@ -41,6 +41,8 @@ constexpr std::size_t kMaximalStores = 16;
 // Readers of one value that are looked at for a group to join.
 constexpr std::size_t kMaximalSiblings = 64;
 constexpr std::int64_t kRowsWorthCopying = 32;
+// Elements of a library call's operand: fewer are copied in less time than the object of a view takes.
+constexpr std::int64_t kViewWorthwhile = 2048;
 // Rows of a fused multi-pass kernel should stay in the cache between passes, or be many.
 constexpr std::int64_t kSmallSpace = 16384;
 constexpr std::int64_t kFewRows = 4;
@@ -337,10 +339,64 @@ class Scheduler {
     for (ValueId result : node(n).results) set_producer(result, g);
     if (last_extern_ >= 0) add_edge(g, last_extern_);
     last_extern_ = g;
-    for (ValueId operand : node(n).operands) {
-      demand(operand);
-      use(operand, g, {}, true);
+    const auto& layouts = node(n).attrs.get<std::vector<std::optional<Dims>>>("operand_strides");
+    for (std::size_t i = 0; i < node(n).operands.size(); ++i) {
+      const ValueId operand = node(n).operands[i];
+      const Strides layout =
+          i < layouts.size() && layouts[i] ? *layouts[i] : contiguous_strides(shape(operand));
+      AssembledPart shown = shown_by_view(operand, layout);
+      demand(shown.value);
+      // A view is of row-major memory, but for that of inputs and of what a library call returned.
+      if (!(shown.value == operand) && !strides_given(shown.value)) demand_contiguous(shown.value);
+      use(shown.value, g, {}, true);
+      group(g).parts.push_back(std::move(shown));
     }
+  }
+
+  /// How an input lies, or what a library call returned; nullopt: a value of ours.
+  std::optional<Strides> strides_given(ValueId value) const {
+    if (is_input(value)) {
+      for (const Input& input : graph_.inputs)
+        if (input.value == value) return input_strides(graph_, input);
+      return std::nullopt;
+    }
+    const Node& made = node(schedule_.node_of[value.index]);
+    if (made.op != Op::extern_call) return std::nullopt;
+    const auto& layouts = made.attrs.get<std::vector<std::optional<Dims>>>("result_strides");
+    const auto i = std::size_t(std::find(made.results.begin(), made.results.end(), value) - made.results.begin());
+    return i < layouts.size() && layouts[i] ? *layouts[i] : contiguous_strides(shape(value));
+  }
+
+  /// What a library call is to be given with this layout: a view of what is in memory anyway where that lies so (a
+  /// weight that is given transposed, a part of what another call returned), else the operand, computed for the call.
+  AssembledPart shown_by_view(ValueId operand, const Strides& layout) const {
+    const Index all = identity_index(layout.size());
+    const AssembledPart itself{operand, all, shape(operand), all};
+    if (is_input(operand) || demanded_[operand.index] || hint(shape(operand)) < kViewWorthwhile) return itself;
+    AssembledPart part = itself, found = itself;
+    // Every element of it is shown: it is computed in the place of the operand, which would be copied into its layout.
+    bool instead = !(layout == contiguous_strides(shape(operand)));
+    while (!is_input(part.value) && !demanded_[part.value.index]) {
+      const Node& view = node(schedule_.node_of[part.value.index]);
+      if (view.op != Op::broadcast && view.op != Op::transpose && view.op != Op::slice && view.op != Op::reshape) break;
+      const auto from = operand_index(graph_, view, part.from);
+      if (!from) break;
+      instead = instead && (view.op == Op::transpose || view.op == Op::reshape);
+      part.from = *from;
+      part.value = view.operands[0];
+      const Dims& sizes = shape(part.value);
+      if (std::any_of(sizes.begin(), sizes.end(), [&](const SymDim& size) { return graph_.is_late(size); })) break;
+      const auto given = strides_given(part.value);
+      if (!instead && !given && !demanded_[part.value.index]) continue;
+      const Strides strides = given ? *given : contiguous_strides(sizes);
+      Affine place;
+      for (std::size_t d = 0; d < part.from.size(); ++d) place = place + part.from[d] * strides[d];
+      bool lies_so = place.dynamic.empty();
+      for (std::uint32_t d = 0; lies_so && d < layout.size(); ++d)
+        lies_so = place.coefficient(VarId{d}).value_or(SymDim(0)) == layout[d] || part.sizes[d] == SymDim(1);
+      if (lies_so) found = part;
+    }
+    return found;
   }
 
   bool node_is(ValueId value, Op op) const { return !is_input(value) && node(schedule_.node_of[value.index]).op == op; }

@@ -31,7 +31,7 @@ struct Group {
   std::vector<ValueId> stages;       // reductions, in graph order once scheduling is done
   std::vector<ValueId> stores;       // values with memory computed here, stages included where stored
   int node = -1;                     // Scan, Scatter, Matmul, Nonzero, Extern, Assembly: index in graph.nodes
-  std::vector<AssembledPart> parts;  // Assembly
+  std::vector<AssembledPart> parts;  // Assembly; Extern: by operand, what it is given as a view of
   int inlined = 0;                   // nodes inlined so far
   int expensive = 0;                 // of them, those that are many instructions
   std::vector<int> readers;          // groups that need our stores

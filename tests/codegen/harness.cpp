@@ -67,6 +67,12 @@ ArrayRef MallocHost::allocate(int, DType dtype, std::span<const std::int64_t> sh
   return {block->memory, block};
 }
 
+ArrayRef MallocHost::view(const ArrayRef& array, DType dtype, std::span<const std::int64_t>,
+                          std::span<const std::int64_t>, std::int64_t offset) {
+  retain(array.object);
+  return {static_cast<char*>(array.data) + offset * std::int64_t(size_in_bytes(dtype)), array.object};
+}
+
 bool MallocHost::call_extern(std::int64_t, std::span<const ArrayRef> operands, std::span<const std::int64_t>,
                              std::span<ArrayRef> results) {
   // The only function here: a copy of four floats, doubled.

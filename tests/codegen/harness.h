@@ -17,6 +17,8 @@ class MallocHost : public Host {
  public:
   ArrayRef allocate(int output, DType dtype, std::span<const std::int64_t> shape,
                     std::span<const std::int64_t> strides) override;
+  ArrayRef view(const ArrayRef& array, DType dtype, std::span<const std::int64_t> shape,
+                std::span<const std::int64_t> strides, std::int64_t offset) override;
   bool call_extern(std::int64_t handle, std::span<const ArrayRef> operands, std::span<const std::int64_t> symbols,
                    std::span<ArrayRef> results) override;
   void* stream(int device) override;

@@ -20,6 +20,10 @@ class FakeHost : public Host {
     ++live;
     return {data, data};
   }
+  ArrayRef view(const ArrayRef&, DType, std::span<const std::int64_t>, std::span<const std::int64_t>,
+                std::int64_t) override {
+    return {};
+  }
   bool call_extern(std::int64_t handle, std::span<const ArrayRef> operands, std::span<const std::int64_t>,
                    std::span<ArrayRef> results) override {
     if (handle < 0) return false;

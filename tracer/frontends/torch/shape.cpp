@@ -683,6 +683,47 @@ V torch_index_select(Tracer& tracer, const Arguments& arguments) {
   return torch_fresh(tracer, gather(tracer, tracer.read(*x), checked(tracer, tracer.read(*index), x->shape[dim]), dim));
 }
 
+V torch_index_add(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "index_add", arguments, "input, dim, index, source, *, alpha, out");
+  p.unsupported("out");
+  Array x = torch_tensor(tracer, p.required("input")), index = index_tensor(tracer, p.required("index")),
+        source = torch_tensor(tracer, p.required("source"));
+  if (p.number("alpha", 1) != 1) unsupported("index_add() of multiples");
+  if (x->dtype != DType::F32 && x->dtype != DType::F64 && x->dtype != DType::I64 && x->dtype != DType::I32)
+    unsupported("index_add() to " + std::string(name(x->dtype)));
+  if (x->rank() == 0 || index->rank() != 1 || source->rank() != x->rank() || source->dtype != x->dtype)
+    unsupported("index_add() of these tensors");
+  const std::int64_t dim = normalise_axis(int_argument(tracer, p.required("dim")), x->rank());
+  Dims shape = x->shape;
+  shape[std::size_t(dim)] = index->shape[0];
+  if (!same_shape(tracer, source->shape, shape)) refuse("index_add() of another shape");
+  if (source->storage == x->storage || index->storage == x->storage) unsupported("index_add() of a tensor to itself");
+  Attrs attrs;
+  attrs.set("axis", dim);
+  return torch_fresh(
+      tracer, emit(tracer, Op::scatter_add,
+                   {tracer.read(*x), tracer.read(*source), checked(tracer, tracer.read(*index), x->shape[dim])},
+                   std::move(attrs)));
+}
+
+V torch_one_hot(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "one_hot", arguments, "input, num_classes");
+  Array classes = torch_tensor(tracer, p.required("input"));
+  const std::int64_t count = p.integer("num_classes", -1);
+  if (classes->dtype != DType::I64 || count < 1) unsupported("one_hot() whose size depends on data");
+  Attrs attrs;
+  attrs.set("shape", Dims{SymDim(count)});
+  attrs.set("axis", std::int64_t(0));
+  const ValueId all = emit(tracer, Op::iota, {}, std::move(attrs));
+  // Read out of all there are: another class is out of range, as it is to torch.
+  const ValueId given = gather(tracer, all, checked(tracer, tracer.read(*classes), SymDim(count)), 0);
+  Dims shape = classes->shape;
+  shape.push_back(SymDim(count));
+  const ValueId equal = emit(tracer, Op::eq, {broadcast_to(tracer, expand_axis(tracer, given, classes->rank()), shape),
+                                              broadcast_to(tracer, all, shape)});
+  return torch_fresh(tracer, cast(tracer, equal, DType::I64));
+}
+
 V torch_gather(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "gather", arguments, "input, dim, index, *, sparse_grad, out");
   p.unsupported("out");
