@@ -243,7 +243,7 @@ def _of_one_node(result, leaves, cotangent):
     """The gradients where one node of torch's leads from the leaves to the result: called without torch's engine, which costs more than
     many a derivative. None: it is another graph, or the engine has more to do."""
     node = result.grad_fn
-    if len(getattr(node, "_input_metadata", ())) != 1:  # of each output; none of a tensor without a node
+    if len(getattr(node, "_input_metadata", ())) != 1 or not callable(node):  # more outputs than one, no node, one of Python's
         return None
     variables = [getattr(following, "variable", None) for following, _ in node.next_functions]
     if any(following is not None and variable is None for (following, _), variable in zip(node.next_functions, variables)):

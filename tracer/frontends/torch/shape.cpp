@@ -697,6 +697,7 @@ V torch_index_add(Tracer& tracer, const Arguments& arguments) {
   Dims shape = x->shape;
   shape[std::size_t(dim)] = index->shape[0];
   if (!same_shape(tracer, source->shape, shape)) refuse("index_add() of another shape");
+  if (source->shape != shape) unsupported("index_add() of sizes that vary apart from each other");
   if (source->storage == x->storage || index->storage == x->storage) unsupported("index_add() of a tensor to itself");
   Attrs attrs;
   attrs.set("axis", dim);
