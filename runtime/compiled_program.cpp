@@ -638,6 +638,8 @@ class CompiledProgram : public Program {
       operands[made] = view_of(operands[made], plan.operands[made], *plan.views[made], lock, symbols);
       done = operands[made].object != nullptr;
     }
+    for (std::size_t i = 0; i < plan.operands.size(); ++i)
+      operands[i].given = parts_.buffers[std::size_t(plan.operands[i])].kind == BufferKind::Input;
     done = done && lock.host().call_extern(plan.handle, {operands.data(), plan.operands.size()},
                                            symbols.first(parts_.graph_symbols), {results.data(), plan.results.size()});
     for (std::size_t i = 0; i < made; ++i)

@@ -19,6 +19,7 @@ inline constexpr int kHost = -1;
 struct ArrayRef {
   void* data = nullptr;
   void* object = nullptr;
+  bool given = false;  // of a library call's operand: it is, or shows, an array that the program was given
 };
 
 class Host {

@@ -315,6 +315,12 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
       if (std::find(view.shape, view.shape + view.rank, 0) != view.shape + view.rank)
         return fail(call.name + " of no elements");
     }
+  // What torch records keeps its operands. A copy of the caller's array that the program needs not make is one to it.
+  for (std::size_t i = 0; call.recorded && i < call.own.size(); ++i) {
+    if (!call.own[i] || !operands[i].given) continue;
+    arrays[i] = copy_of(arrays[i].get(), "preserve_format");
+    if (!arrays[i]) return fail(call.name + " could not be given its arrays: " + take_call_error());
+  }
   const GradMode mode(call.grad);
   const InferenceMode inference(call.inference, true);
   const Autocast autocast(call);

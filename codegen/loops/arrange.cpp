@@ -65,8 +65,8 @@ void merge_variables(Kernel& kernel, Body& body, std::vector<std::uint32_t>& lis
 }
 
 /// The loop for vector lanes: the one along which most memory is contiguous. What happens once a row, and what has
-/// fewer elements than there are (a number for each channel, however many of these there are), only decides between loops
-/// that are equally good for what happens once an element.
+/// fewer elements than there are (a number for each channel, however many of these there are), only decides between
+/// loops that are equally good for what happens once an element.
 VarId choose_vector_variable(Kernel& kernel, Body& body, const std::vector<std::uint32_t>& candidates,
                              LoopTarget target) {
   // What is read across goes through shared memory there, what is written across does not.

@@ -1,5 +1,5 @@
-// Kernels know the nodes they compute (loop::Kernel::nodes), other steps the one they are: operations, lines and work are
-// read from these, bytes from the buffers that the step reads and writes.
+// Kernels know the nodes they compute (loop::Kernel::nodes), other steps the one they are: operations, lines and work
+// are read from these, bytes from the buffers that the step reads and writes.
 #include "codegen/program/step_accounts.h"
 
 #include <algorithm>

@@ -47,8 +47,8 @@ bool generated_product(const Graph& graph, const std::vector<int>& node_of, cons
   if (type.dtype != DType::F32 && type.dtype != DType::F64) return true;
   const auto width = graph.type(product.operands[1]).shape.back().constant(),
              depth = graph.type(product.operands[0]).shape.back().constant();
-  // Long sums for few columns are as fast as the left matrix is read, which is large beside the result: if nothing is to
-  // be computed of it on the way, the product that reads it along its rows wins.
+  // Long sums for few columns are as fast as the left matrix is read, which is large beside the result: if nothing is
+  // to be computed of it on the way, the product that reads it along its rows wins.
   constexpr std::int64_t kLong = 512, kFew = 16;
   const ValueId left = matmul_operand(graph, node_of, product.operands[0]).source;
   if (width && depth && *width <= kFew && *depth >= kLong && node_of[left.index] < 0) return false;

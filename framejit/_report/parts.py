@@ -25,7 +25,7 @@ def work_text(count):
 
 
 def base_name(path):
-    """The last part of a path, also of "/home/me/model.py:41"."""
+    """The last part of a path, also of "project/model.py:41"."""
     return re.split(r"[/\\]", path)[-1]
 
 
@@ -37,7 +37,7 @@ class Kernel:
     kind: str                # "loops": compiled here. "copy", "nonzero": moved here. "matmul", "call": the library does it
     name: str                # "kernel3"; of a library call the function
     operations: tuple        # the graph's: ("mul", "reduce_sum"); fused ones are together in one kernel
-    lines: tuple             # "/home/me/model.py:41" of each operation, without repetition
+    lines: tuple             # "project/model.py:41" of each operation, without repetition
     module: str              # "layers.0.norm1": the torch module of the last operation; "": none
     count: int               # of kernels that do the same work on other arrays, launched together
     in_blocks: bool          # runs on a block of rows at a time, together with the steps beside it

@@ -208,10 +208,7 @@ class Vjp:
         direct = None if self.autocast else _direct.get(self.function)
         gradients = None if direct is None else direct(cotangent, derived, *args, **kwargs)
         if gradients is None and hasattr(record, "record"):
-            results, leaves = record.record
-            gradients = _of_one_node(results[self.result], leaves, cotangent)
-            if gradients is None:
-                gradients = _gradients(results[self.result], leaves, cotangent, retain_graph=True)
+            gradients = self._of_record(*record.record, cotangent)
         if gradients is None:
             new = {id(tensor): tensor for tensor in (*derived, *(tensor for tensor in _tensors((args, kwargs), []) if tensor.requires_grad))}
             with torch.enable_grad():
@@ -223,6 +220,15 @@ class Vjp:
             taken.add(storage)
             own.append(gradient if whole else gradient.clone(memory_format=torch.contiguous_format))
         return tuple(own)
+
+    def _of_record(self, results, leaves, cotangent):
+        """None: what torch recorded was written since. Where that is an error in eager, what the program has saved has said so already; else the
+        user has written into a copy that the program did not need to make."""
+        try:
+            gradients = _of_one_node(results[self.result], leaves, cotangent)
+            return _gradients(results[self.result], leaves, cotangent, retain_graph=True) if gradients is None else gradients
+        except RuntimeError:
+            return None
 
     def _recorded(self, cotangent, derived, args, kwargs, new, create_graph=False):
         """`new`: tensors among the arguments, by their id, that are no part of a graph here; those that are derived are leaves."""

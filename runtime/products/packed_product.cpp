@@ -1,5 +1,5 @@
-// For each set of vector instructions the same code, compiled with them: FJ_VECTORS below. A tile is `rows` by two or one
-// vectors; each step along k reads a row of b's panel and spreads the numbers of a's column.
+// For each set of vector instructions the same code, compiled with them: FJ_VECTORS below. A tile is `rows` by two or
+// one vectors; each step along k reads a row of b's panel and spreads the numbers of a's column.
 #include "runtime/products/packed_product.h"
 
 #include <algorithm>
@@ -79,7 +79,8 @@ template <class T, int bytes, int height, int width>
   for (int i = 0; i < height; ++i)
 #pragma GCC unroll 4
     for (int j = 0; j < width; ++j) sum[i][j] = typename V::One{};
-  const auto step = [&](const T* x, std::int64_t x_step, const T* y, std::int64_t y_step) __attribute__((always_inline)) {
+  const auto step = [&](const T* x, std::int64_t x_step, const T* y,
+                        std::int64_t y_step) __attribute__((always_inline)) {
     typename V::One ys[width];
 #pragma GCC unroll 4
     for (int j = 0; j < width; ++j) ys[j] = *reinterpret_cast<const typename V::Loose*>(y + j * y_step);
@@ -154,8 +155,8 @@ template <class T, int bytes, bool second, int... l>
   return __builtin_shufflevector(a, b, (from + l / 2 + (l % 2) * lanes)...);
 }
 
-/// to[q * width + x] = from[x * apart + q] of x below `count` and q below `depth`; 0 of further x. Writes up to a vector
-/// behind the last row. `width` of them from `first` on, at most a vector's lanes.
+/// to[q * width + x] = from[x * apart + q] of x below `count` and q below `depth`; 0 of further x. Writes up to a
+/// vector behind the last row. `width` of them from `first` on, at most a vector's lanes.
 template <class T, int bytes>
 [[gnu::always_inline]] inline void turn(const T* from, std::int64_t apart, std::int64_t count, std::int64_t depth,
                                         T* to, std::int64_t width) {
@@ -170,8 +171,9 @@ template <class T, int bytes>
       typename V::One rows[lanes], turned[lanes];
 #pragma GCC unroll 16
       for (int i = 0; i < lanes; ++i)
-        rows[i] = x + i < count ? typename V::One(*reinterpret_cast<const typename V::Loose*>(from + (x + i) * apart + q))
-                                : typename V::One{};
+        rows[i] = x + i < count
+                      ? typename V::One(*reinterpret_cast<const typename V::Loose*>(from + (x + i) * apart + q))
+                      : typename V::One{};
 #pragma GCC unroll 4
       for (int stage = 1; stage < lanes; stage *= 2) {
 #pragma GCC unroll 8
@@ -285,8 +287,8 @@ T* panel(int which, std::size_t elements) {
   return reinterpret_cast<T*>(blocks[which].get(elements * sizeof(T)));
 }
 
-/// Strips of `width` columns, each with its rows one behind the other; what is missing in the last one is 0. Writes up to
-/// a vector more.
+/// Strips of `width` columns, each with its rows one behind the other; what is missing in the last one is 0. Writes up
+/// to a vector more.
 template <class T>
 void pack(Matrix<T> from, std::int64_t rows, std::int64_t columns, int width, T* to) {
   for (std::int64_t j = 0; j < columns; j += width) {

@@ -99,6 +99,7 @@ struct ExternCall {
   Ref<> rule;                   // what is called in its place to predict what it returns; null: it is
   Ref<> recorded;  // torch: what is called in its place and gives (what it returns, its record), of which the record is
                    // the last of `results`; null: nothing is recorded
+  std::vector<bool> own;        // of a recorded call, by operand: eager's is no array that the program is given
   Ref<> of_all;                 // what is called in its place with one more axis in front, if it is stacked; null: it is
   std::vector<ExternArgument> positional;
   std::vector<std::pair<Ref<>, ExternArgument>> keywords;  // names are interned str

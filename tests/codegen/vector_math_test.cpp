@@ -147,7 +147,8 @@ TEST(VectorMath, zeros_keep_their_sign) {
         options.cpu = level;
         const DenseArray zeros = dtype == DType::F32 ? array_of(dtype, std::vector<float>(40, -0.0f))
                                                      : array_of(dtype, std::vector<double>(40, -0.0));
-        EXPECT_EQ(run_llvm(graph, {zeros}, {}, options).results[0].data, zeros.data) << name(op) << " at '" << level << "'";
+        EXPECT_EQ(run_llvm(graph, {zeros}, {}, options).results[0].data, zeros.data)
+            << name(op) << " at '" << level << "'";
       }
 }
 

@@ -573,6 +573,7 @@ void ExternBuilder::record() {
         Ref<>::steal(PyObject_CallFunctionObjArgs(make.get(), call_.callable.get(), places.get(), nullptr));
   PyErr_Clear();
   if (call_.recorded.get() == Py_None) call_.recorded = {};
+  for (const auto& value : operand_values_) call_.own.push_back(!value->storage->input_array);
   if (call_.recorded) call_.results.push_back({DType::F32, Dims{0}, Dims{1}, -1, 0});
 }
 
