@@ -34,7 +34,8 @@ class Kernel:
     """One step of a compiled graph. Bytes and floating-point operations follow from the sizes seen while tracing."""
     graph: int               # its place in report.graphs
     function: str
-    kind: str                # "loops": compiled here. "copy", "nonzero": moved here. "matmul", "call": the library does it
+    kind: str                # "loops": compiled here. "copy", "nonzero": moved here. "call": the library does it.
+                             # "matmul": framejit or the library, whichever was measured to be faster here
     name: str                # "kernel3"; of a library call the function
     operations: tuple        # the graph's: ("mul", "reduce_sum"); fused ones are together in one kernel
     lines: tuple             # "project/model.py:41" of each operation, without repetition
@@ -54,7 +55,8 @@ class Kernel:
         return self.kind in ("matmul", "call")
 
     def __str__(self):
-        what = f"{self.name}: {' '.join(self.operations) or self.kind}" if not self.is_library_call else f"library call {self.name}"
+        what = {"call": f"library call {self.name}", "matmul": f"product, by framejit or {self.name}"}.get(
+            self.kind, f"{self.name}: {' '.join(self.operations) or self.kind}")
         times = f" ({self.count} times)" if self.count > 1 else ""
         where = ", ".join(map(base_name, self.lines[:3])) + (", ..." if len(self.lines) > 3 else "")
         work = "" if self.float_operations is None else f", {work_text(self.float_operations)}"

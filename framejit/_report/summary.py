@@ -219,7 +219,7 @@ def kernel_text(alike):
     counts = collections.Counter(name for name in kernel.operations if name not in _MOVES) or collections.Counter(kernel.operations)
     alone = "copy into another layout" if kernel.kind == "copy" else "the parts of a reduction, combined"
     shown = ", ".join(name if times == 1 else f"{times} {name}" for name, times in counts.items()) or alone
-    what = f"library call {kernel.name}" if kernel.kind == "call" else f"{shown} (library: {kernel.name})" if kernel.kind == "matmul" else shown
+    what = f"library call {kernel.name}" if kernel.kind == "call" else f"{shown} (by framejit or {kernel.name})" if kernel.kind == "matmul" else shown
     own = [line for line in kernel.lines if not is_library(line)]
     module = kernel.module if len(alike) == 1 else _numbered(kernel.module)
     where = module or ", ".join(map(base_name, (own or kernel.lines)[:2]))
