@@ -32,6 +32,18 @@ def fresh_caches():
     assert np.geterr() == conditions, "a test that leaves them changed decides what later ones see"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def unwatched_modules():
+    """Once torch.compile has been used, torch watches every torch.nn.Module that is made (torch._dynamo.mutation_guard), and what a compiled
+    function may do with a watched object depends on that: not for longer than the file of the tests that use it."""
+    kept = getattr(sys.modules.get("torch"), "nn", None)
+    before = kept and (kept.Module.__init__, kept.Module.__setstate__)
+    yield
+    if kept and (kept.Module.__init__, kept.Module.__setstate__) != before:
+        kept.Module.__init__, kept.Module.__setstate__ = before
+        kept.Module.___needs_generation_tag_patch = True  # torch does it again when it is asked to compile
+
+
 # Only where a test has imported `constructs`: the tests of single modules run without framejit.
 def pytest_terminal_summary(terminalreporter):
     constructs = sys.modules.get("constructs")
