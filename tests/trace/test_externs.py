@@ -263,7 +263,9 @@ def traced_once(function, *arguments):
     framejit.reset()
     compiled = framejit.compile(function)
     eager, ours = function(*arguments), compiled(*arguments)
-    assert torch.equal(ours, eager) and ours.stride() == eager.stride() and ours.dtype == eager.dtype
+    # f32 and f64 are products and a softmax of ours, in another order than torch's kernel.
+    torch.testing.assert_close(ours, eager, atol=0 if eager.element_size() < 4 else 1e-5, rtol=0)
+    assert ours.stride() == eager.stride()
     info, report = framejit.cache_info(), framejit.explain(compiled).so_far()
     assert len(report.graphs) == 1 and info["segments"] == 1 and info["eager_replays"] == 0 and not report.breaks, report
 
@@ -304,7 +306,8 @@ def test_attention_by_a_mask_that_requires_a_gradient_is_torchs():
                     result.sum().backward()
                 results.append((result.detach(), result.stride(), given.grad))
             (eager, strides, gradient), (ours, our_strides, our_gradient) = results
-            assert torch.equal(ours, eager) and our_strides == strides
+            torch.testing.assert_close(ours, eager)
+            assert our_strides == strides
             torch.testing.assert_close(our_gradient, gradient)
         assert framejit.cache_info()["eager_replays"] == 0 and not framejit.explain(compiled).so_far().breaks
 

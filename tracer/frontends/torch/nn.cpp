@@ -525,8 +525,39 @@ V torch_encoder_layer(Tracer& tracer, const Arguments& arguments) {
                       pair("ffn_weight_2", "ffn_bias_2")});
 }
 
+/// Whether torch has a kernel of its own for this attention, which keeps no matrix of scores (sdp_utils_cpp.cpp of
+/// torch, use_flash_attention_cpp). Sizes that do not fit are no such either: torch refuses them.
+bool is_blocked_attention(Tracer& tracer, const Parameters& p, bool grouped) {
+  Ref<> enabled = imported("torch._C", "_get_flash_sdp_enabled");
+  if (!enabled || !tracer.truth(tracer.call(tracer.constant(std::move(enabled)), {}))) return PyErr_Clear(), false;
+  std::vector<Array> parts;
+  for (const char* name : {"query", "key", "value"}) {
+    const Array part = torch_tensor(tracer, p.required(name));
+    const bool fits = part->storage->device == kHost && (part->dtype == DType::F32 || part->dtype == DType::F64) &&
+                      part->rank() == 4 && !tracer.requires_gradient(*part) && tracer.decide(part->strides[3], Py_EQ, 1);
+    if (!fits || (!parts.empty() && part->dtype != parts[0]->dtype)) return false;
+    for (const SymDim& size : part->shape)
+      if (tracer.decide(size, Py_EQ, 0)) return false;
+    parts.push_back(part);
+  }
+  const auto &query = parts[0]->shape, &key = parts[1]->shape, &value = parts[2]->shape;
+  const auto same = [&](const SymDim& a, const SymDim& b) { return tracer.decide(a, Py_EQ, b); };
+  if (!same(query[0], key[0]) || !same(query[0], value[0]) || !same(key[1], value[1]) || !same(key[2], value[2]) ||
+      !same(query[3], key[3]) || !same(query[3], value[3]) || (!grouped && !same(query[1], key[1])))
+    return false;
+  if (p.absent("attn_mask")) return true;
+  const Array mask = torch_tensor(tracer, p["attn_mask"]);
+  if (mask->storage->device != kHost || (mask->dtype != DType::Bool && mask->dtype != parts[0]->dtype) ||
+      (mask->rank() != 2 && mask->rank() != 4) || tracer.requires_gradient(*mask) || p.flag("is_causal", false))
+    return false;
+  const SymDim scores[] = {query[0], query[1], query[2], key[2]};
+  for (int i = 0; i < mask->rank(); ++i)
+    if (const SymDim& size = mask->shape[i]; !same(size, 1) && !same(size, scores[i + 4 - mask->rank()])) return false;
+  return true;
+}
+
 /// Attention that drops some of its weights has no kernel of its own on the CPU either, and we compute it by operations
-/// too. Any other is one call.
+/// too; so we do where torch has one and nothing is derived. Any other is one call.
 V torch_f_attention(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "scaled_dot_product_attention", arguments,
                "query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa");
@@ -534,7 +565,15 @@ V torch_f_attention(Tracer& tracer, const Arguments& arguments) {
     const Array mask = p.absent("attn_mask") ? Array() : array_of(p["attn_mask"]);
     if (mask && mask->storage->device == kHost && tracer.requires_gradient(*mask) && !p.flag("is_causal", false))
       return attention_with_derived_mask(tracer, p);
-    unsupported("attention that drops nothing");
+    const bool grouped = p.flag("enable_gqa", false);
+    if (!is_blocked_attention(tracer, p, grouped)) unsupported("attention that drops nothing");
+    leave_to_autocast();
+    PyObject* const function = once([] { return imported("framejit._support.torch", "blocked_attention").release(); });
+    FJ_CHECK(function, "framejit._support.torch.blocked_attention");
+    return tracer.call(
+        tracer.constant(Ref<>::borrow(function)),
+        {p["query"], p["key"], p["value"], p.absent("attn_mask") ? tracer.none() : p["attn_mask"],
+         tracer.boolean(p.flag("is_causal", false)), p.absent("scale") ? tracer.none() : p["scale"]});
   }
   if (p.number("dropout_p", 0) < 0 || p.number("dropout_p", 0) >= 1 || p.flag("enable_gqa", false))
     unsupported("attention of this kind");
