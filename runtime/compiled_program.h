@@ -102,16 +102,20 @@ struct ProgramStep;
 
 /// Steps that each work on a row of what the ones before them made of that row: all of them run on one block of rows,
 /// in one thread, then on the next, so that what is between them stays in the cache and is never there as a whole.
-/// Sizes are constants.
 struct ProgramBlocks {
   struct Local {
     int buffer;
-    std::int64_t row_bytes;
+    SymDim row_bytes;
   };
-  std::vector<ProgramStep> steps;            // kernels and products
-  std::vector<std::int64_t> rows_per_item;   // by step; of a product: 1
-  std::int64_t rows = 0, rows_per_block = 0;
+  std::vector<ProgramStep> steps;           // kernels and products
+  std::vector<std::int64_t> rows_per_item;  // by step; of a product: 1
+  SymDim rows, row_bytes;                   // of all locals
+  std::int64_t together = 1;                // a block has a multiple of so many rows
+  bool has_product = false;
   std::vector<Local> locals;
+
+  /// How many rows a block has where there are so many of so many bytes; 0: blocks are not worth it.
+  std::int64_t rows_in_block(std::int64_t all_rows, std::int64_t bytes) const;
 };
 
 struct ProgramStep {

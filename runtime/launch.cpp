@@ -226,10 +226,32 @@ std::uint32_t Launcher::batch(int step, std::span<const std::int64_t> symbols, c
   return lock.interrupted() ? kInterrupted : shared.status.load(std::memory_order_relaxed);
 }
 
+namespace {
+
+// Bytes between the steps below which a core's cache holds all of it anyway, and what a block may have.
+constexpr std::int64_t kWorthBlocks = std::int64_t(3) << 19;
+constexpr std::int64_t kBlockBytes = std::int64_t(1) << 20;
+// A product copies its right matrix into an order of its own for each block, which fewer rows do not pay for.
+constexpr std::int64_t kFewestRows = 128;
+// Blocks for threads to share, if they have a few rows then. The same on every machine: the library's last bits may
+// depend on it.
+constexpr std::int64_t kManyBlocks = 32;
+constexpr std::int64_t kFewRows = 16;
+
+}  // namespace
+
+std::int64_t ProgramBlocks::rows_in_block(std::int64_t all_rows, std::int64_t bytes) const {
+  if (bytes <= 0 || all_rows < kWorthBlocks / bytes) return 0;
+  std::int64_t block = std::max(std::min(kBlockBytes / bytes, all_rows / kManyBlocks), has_product ? kFewestRows : kFewRows);
+  block = std::max(block / together * together, together);
+  return block < all_rows ? block : 0;
+}
+
 /// What the blocks of rows of a step have in common.
 struct Launcher::BlocksLaunch {
   const Launcher& launcher;
   const ProgramBlocks& blocks;
+  std::int64_t rows, rows_per_block;
   std::span<const std::int64_t> symbols;
   char** pointers;
   HostLock& lock;
@@ -239,25 +261,34 @@ struct Launcher::BlocksLaunch {
     auto& launch = *static_cast<BlocksLaunch*>(context);
     if (launch.lock.interrupted()) return;
     const Conditions collected(launch.launcher.parts_.float_conditions);
-    const std::uint32_t status = launch.run_rows(chunk * launch.blocks.rows_per_block) | collected.raised();
+    const std::uint32_t status = launch.run_rows(chunk * launch.rows_per_block) | collected.raised();
     if (status) launch.status.fetch_or(status, std::memory_order_relaxed);
   }
 
-  std::uint32_t run_rows(std::int64_t first) const {
-    const std::int64_t last = std::min(first + blocks.rows_per_block, blocks.rows);
-    std::int64_t row_bytes = 0;
-    for (const auto& local : blocks.locals) row_bytes += local.row_bytes;
-    char* memory = thread_rows(std::size_t(row_bytes * blocks.rows_per_block) + blocks.locals.size() * kAlignment);
-    if (!memory) return kHostFailed;
-    const std::size_t count = launcher.parts_.buffers.size();
-    Scratch<char*, 32> here(count), gathered(count);
-    std::copy_n(pointers, count, here.data());
+  /// Where the buffers lie for one block, beginning at row `first`. Empty: there is no memory.
+  bool place(std::int64_t first, char** here) const {
+    std::size_t bytes = 0;
+    const auto padded = [&](const ProgramBlocks::Local& local) {
+      const auto size = std::size_t(local.row_bytes.evaluate(symbols) * rows_per_block);
+      return (size + kAlignment - 1) / kAlignment * kAlignment;
+    };
+    for (const auto& local : blocks.locals) bytes += padded(local);
+    char* memory = thread_rows(bytes);
+    if (!memory) return false;
+    std::copy_n(pointers, launcher.parts_.buffers.size(), here);
     for (const auto& local : blocks.locals) {
       // Steps address whole arrays: the first of these rows lies where the memory begins.
-      here[local.buffer] = memory - first * local.row_bytes;
-      memory += (local.row_bytes * blocks.rows_per_block + std::int64_t(kAlignment) - 1) / std::int64_t(kAlignment) *
-                std::int64_t(kAlignment);
+      here[local.buffer] = memory - first * local.row_bytes.evaluate(symbols);
+      memory += padded(local);
     }
+    return true;
+  }
+
+  std::uint32_t run_rows(std::int64_t first) const {
+    const std::int64_t last = std::min(first + rows_per_block, rows);
+    const std::size_t count = launcher.parts_.buffers.size();
+    Scratch<char*, 32> here(count), gathered(count);
+    if (!place(first, here.data())) return kHostFailed;
     std::uint32_t status = 0;
     for (std::size_t s = 0; s < blocks.steps.size(); ++s) {
       const ProgramStep& step = blocks.steps[s];
@@ -268,10 +299,10 @@ struct Launcher::BlocksLaunch {
       }
       const ProgramKernel& kernel = launcher.parts_.kernels[step.kernel];
       for (std::size_t b = 0; b < kernel.buffers.size(); ++b) gathered[b] = here[kernel.buffers[b]];
-      const std::int64_t rows = blocks.rows_per_item[s];
+      const std::int64_t each = blocks.rows_per_item[s];
       status |=
           run_kernel(kernel.code->function(), kernel.buffers.empty() ? here.data() : gathered.data(), symbols.data(),
-                     first / rows, last / rows, std::size_t(kernel.scratch_bytes.evaluate(symbols)));
+                     first / each, last / each, std::size_t(kernel.scratch_bytes.evaluate(symbols)));
     }
     return status;
   }
@@ -279,11 +310,25 @@ struct Launcher::BlocksLaunch {
 
 std::uint32_t Launcher::blocks(const ProgramBlocks& blocks, std::span<const std::int64_t> symbols, char** pointers,
                                HostLock& lock) const {
-  lock.wait();  // they are only made of long work
-  BlocksLaunch shared{*this, blocks, symbols, pointers, lock};
-  parallel_for((blocks.rows + blocks.rows_per_block - 1) / blocks.rows_per_block, BlocksLaunch::run_chunk, &shared,
-               parts_.threads);
-  return lock.interrupted() ? kInterrupted : shared.status.load(std::memory_order_relaxed);
+  const std::int64_t rows = blocks.rows.evaluate(symbols);
+  if (rows == 0) return 0;
+  BlocksLaunch shared{*this, blocks, rows, blocks.rows_in_block(rows, blocks.row_bytes.evaluate(symbols)), symbols,
+                      pointers, lock};
+  if (shared.rows_per_block) {
+    lock.wait();  // the work is long
+    parallel_for((rows + shared.rows_per_block - 1) / shared.rows_per_block, BlocksLaunch::run_chunk, &shared,
+                 parts_.threads);
+    return lock.interrupted() ? kInterrupted : shared.status.load(std::memory_order_relaxed);
+  }
+  // One step after the other, which share their work among threads themselves.
+  shared.rows_per_block = rows;
+  Scratch<char*, 32> here(parts_.buffers.size());
+  if (!shared.place(0, here.data())) return kHostFailed;
+  std::uint32_t status = 0;
+  for (const ProgramStep& step : blocks.steps)
+    status |= step.kind == StepKind::Matmul ? multiply(step.matmul, symbols, here.data(), lock)
+                                            : kernel(step.kernel, symbols, here.data(), lock);
+  return status;
 }
 
 /// What the copies of a step have in common.

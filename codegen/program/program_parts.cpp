@@ -32,8 +32,7 @@ std::string describe_steps(const LoweredProgram& program) {
     switch (step.kind) {
       case StepKind::Kernel: describe(step.kernel, 1); break;
       case StepKind::Blocks:
-        out += "in blocks of " + std::to_string(step.blocks.rows_per_block) + " of " +
-               std::to_string(step.blocks.rows) + " rows:\n";
+        out += "in blocks of " + step.blocks.rows.text() + " rows:\n";
         for (const ProgramStep& part : step.blocks.steps) self(self, part);
         return;
       case StepKind::Batch: describe(step.batch[0], step.batch.size()); break;

@@ -65,21 +65,35 @@ def blocked_attention(query, key, value, attn_mask, is_causal, scale):
     """torch.nn.functional.scaled_dot_product_attention where torch has a kernel of its own that keeps no scores: the operations it is made of,
     which our programs compute in blocks of rows as well. A row in which everything is masked gives zeros, as there."""
     result = torch.empty_like(query)
+    scale = 1 / math.sqrt(query.size(-1)) if scale is None else scale
+    rows = query.size(2)
+    if is_causal and key.size(2) >= rows >= _rows_worth_parts:
+        ends = [rows * part // _causal_parts for part in range(_causal_parts + 1)]  # a part reads no key that only later parts see
+        for begin, end in zip(ends, ends[1:]):
+            mask = torch.arange(end) <= torch.arange(begin, end).unsqueeze(1)
+            result[:, :, begin:end] = _attention_in_rows(query[:, :, begin:end], key[:, :, :end], value[:, :, :end], mask, scale)
+        return result
+    if is_causal:
+        attn_mask = torch.ones(rows, key.size(2), dtype=torch.bool).tril()
+    return result.copy_(_attention_in_rows(query, key, value, attn_mask, scale))
+
+
+_causal_parts, _rows_worth_parts = 4, 1024
+
+
+def _attention_in_rows(query, key, value, mask, scale):
     heads, rows, groups = query.size(1), query.size(2), key.size(1)
     if heads != groups:
         query = query.unflatten(1, (groups, -1)).flatten(2, 3)  # the rows of the heads that share keys: one product
-    scores = ((query @ key.transpose(-2, -1)) * (1 / math.sqrt(query.size(-1)) if scale is None else scale)).view(-1, heads, rows, key.size(2))
-    if is_causal:
-        scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).tril().logical_not(), -math.inf)
-    elif attn_mask is not None:
-        if attn_mask.dtype == torch.bool:
-            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(attn_mask.logical_not(), -math.inf)
-        scores = scores + attn_mask
+    scores = ((query @ key.transpose(-2, -1)) * scale).view(-1, heads, rows, key.size(2))
+    if mask is not None:
+        if mask.dtype == torch.bool:
+            mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(mask.logical_not(), -math.inf)
+        scores = scores + mask
     weights = scores.softmax(-1)
-    if is_causal or attn_mask is not None:
+    if mask is not None:
         weights = weights.masked_fill(scores.amax(-1, keepdim=True) == -math.inf, 0)
-    found = (weights.view(-1, groups, query.size(2), key.size(2)) @ value).view(-1, heads, rows, value.size(3))
-    return result.copy_(found)
+    return (weights.view(-1, groups, query.size(2), key.size(2)) @ value).view(-1, heads, rows, value.size(3))
 
 
 _operations_of_attention = torch.ops.aten._scaled_dot_product_attention_math

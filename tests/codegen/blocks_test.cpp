@@ -52,10 +52,18 @@ TEST(Blocks, what_is_returned_is_there_as_a_whole) {
                     {.ulps = 64, .scale = 1, .levels = {""}});
 }
 
-TEST(Blocks, what_fits_the_cache_or_has_other_sizes_runs_whole) {
-  EXPECT_FALSE(runs_in_blocks(attention("2", "40", "60")));
-  const std::string text = attention("2", "s0", "600");
-  EXPECT_FALSE(runs_in_blocks(text.substr(0, text.find(") {")) + ") where s0 >= 0" + text.substr(text.find(" {"))));
+TEST(Blocks, what_fits_the_cache_runs_whole) { EXPECT_FALSE(runs_in_blocks(attention("2", "40", "60"))); }
+
+TEST(Blocks, sizes_that_vary_are_looked_at_in_each_run) {
+  const auto with_sizes = [](const std::string& text) {
+    return text.substr(0, text.find(") {")) + ") where s0 >= 0, s1 >= 0" + text.substr(text.find(" {"));
+  };
+  const std::string rows = with_sizes(attention("2", "s0", "600")), all = with_sizes(attention("s0", "s1", "s1"));
+  EXPECT_TRUE(runs_in_blocks(all));
+  for (const std::int64_t size : {0, 1, 2, 40, 400, 901})
+    same_as_reference(rows, operands(2, size, 600), {.ulps = 64, .scale = 1, .levels = {""}});
+  for (const std::int64_t size : {0, 1, 3, 127, 128, 129, 700})
+    same_as_reference(all, operands(3, size, size), {.ulps = 64, .scale = 1, .levels = {""}});
 }
 
 }  // namespace fj::test

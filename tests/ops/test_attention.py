@@ -54,10 +54,10 @@ def test_masks_groups_and_scales(dtype, groups):
 def test_sizes_that_vary():
     torch.manual_seed(0)
     compiled = framejit.compile(lambda q, k, v: attention(q, k, v, is_causal=True))
-    for rows, keys in ((3, 3), (4, 7), (33, 40), (64, 64), (200, 190), (1, 5), (5, 1), (700, 700), (2, 2)):
+    for rows, keys in ((3, 3), (4, 7), (33, 40), (64, 64), (200, 190), (1, 5), (5, 1), (700, 700), (2, 2), (1024, 1024), (1030, 1200), (1200, 1030)):
         query, key, value = parts(rows=rows, keys=keys)
         torch.testing.assert_close(compiled(query, key, value).double(), exact(query, key, value, causal=True), atol=1e-5, rtol=0)
-    assert len(framejit.explain(compiled).so_far().graphs) <= 6
+    assert len(framejit.explain(compiled).so_far().graphs) <= 8
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
