@@ -121,9 +121,10 @@ bool fj_handles_signals(void);
 /* A byte that is not 0 while the evaluator has to look at something between two instructions: a signal, a thread that waits
  * for the GIL. It may be read without the GIL. */
 const volatile uint8_t* fj_pending_word(PyThreadState* thread);
-/* CPython raises `exception` at the next place where it looks for signals, but not at the RESUME of `code`, which no
- * `try` covers. On the thread of the signal handlers. False: it can't. */
-bool fj_raise_soon(PyCodeObject* code, PyObject* exception);
+/* CPython raises `exception` where it comes to `line` of `file`, before that line runs; if there is no such line (file
+ * NULL, or a function traces already) at the next place where it looks for signals, but not at the RESUME of `code`,
+ * which no `try` covers. On the thread of the signal handlers. False: it can't. */
+bool fj_raise_soon(PyCodeObject* code, PyObject* exception, const char* file, int line);
 
 /* ---- the hook ------------------------------------------------------------------------------- */
 

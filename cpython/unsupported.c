@@ -48,7 +48,10 @@ bool fj_handles_signals(void) { return false; }
 bool fj_hold_signals(void) { return false; }
 void fj_let_signals(void) {}
 bool fj_holds_signals(void) { return false; }
-bool fj_raise_soon(PyCodeObject* code, PyObject* exception) { (void)code; (void)exception; return false; }
+bool fj_raise_soon(PyCodeObject* code, PyObject* exception, const char* file, int line) {
+  (void)code; (void)exception; (void)file; (void)line;
+  return false;
+}
 PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value) {
   (void)thread;
   (void)frame;

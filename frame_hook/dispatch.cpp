@@ -108,10 +108,14 @@ bool only_hands_over(const Segment& segment) {
   return segment.exit.kind == Exit::Kind::Handover && segment.exit.instruction == segment.start_instruction;
 }
 
-/// CPython raises `exception` soon: where it stands when it goes on, so that handlers and `finally` around that run.
+/// CPython raises `exception` soon: before the line where the array work of `segment` begins, so that handlers and
+/// `finally` around that run, and nothing of it is done once more; without a segment where it stands when it goes on.
 /// False: it is set, and ends the call, since a function that follows branches has no other way to run.
-bool raises_soon(const Options& options, const FrameValues& values, Ref<> exception) {
-  if (!options.follow && fj_raise_soon(reinterpret_cast<PyCodeObject*>(values.function->func_code), exception.get()))
+bool raises_soon(const Options& options, const FrameValues& values, Ref<> exception, const Segment* segment = nullptr) {
+  const Location* const begin =
+      segment && segment->graph && !segment->graph->nodes.empty() ? &segment->graph->nodes.front().location : nullptr;
+  if (!options.follow && fj_raise_soon(reinterpret_cast<PyCodeObject*>(values.function->func_code), exception.get(),
+                                       begin ? begin->file.c_str() : nullptr, begin ? begin->line : 0))
     return true;
   fj_restore_exception(exception.release());
   return false;
@@ -142,7 +146,7 @@ SegmentStatus run_segment(FunctionState& state, const Options& options, const Se
     if (status == SegmentStatus::Raised || status == SegmentStatus::Retrace || status == SegmentStatus::OtherPath)
       return status;
     if (update.interrupt)
-      return raises_soon(options, values, update.interrupt) ? SegmentStatus::Eager : SegmentStatus::Raised;
+      return raises_soon(options, values, update.interrupt, &segment) ? SegmentStatus::Eager : SegmentStatus::Raised;
     PyErr_Clear();
     if (segment.edited) {
       PyErr_Format(error_type(ErrorKind::Error), "framejit: the edited graph of `%s` could not be run: %s",

@@ -13,11 +13,8 @@ std::int64_t now() {
 }  // namespace
 
 void HostLock::release() {
-  if (!host_.unlock()) {
-    held_ = -1e30;  // never again
-    return;
-  }
-  released_ = true;
+  released_ = host_.unlock();
+  if (!released_) held_ = -1e30;  // never again
   if (asked_ == 0 && host_.handles_signals()) {
     thread_ = std::this_thread::get_id();
     asked_ = now();

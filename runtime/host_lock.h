@@ -50,7 +50,7 @@ class HostLock {
   Host& host_;
   double held_ = 0;        // since it was taken
   bool released_ = false;
-  bool watches_ = false;   // released on the thread on which the host handles signals
+  bool watches_ = false;   // for long work on the thread on which the host handles signals
   std::int64_t asked_ = 0; // when
   std::thread::id thread_;
   std::atomic<bool> interrupted_{false};

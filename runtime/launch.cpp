@@ -23,6 +23,9 @@ constexpr double kParallelNanoseconds = 25000;
 constexpr double kChunkNanoseconds = 8000;
 // Signals are looked for between chunks. What is expected here may be several times as much where memory is slow.
 constexpr double kMostChunkNanoseconds = 1e6;
+// Of one product between two looks for a signal, in rows that pay for copying the right matrix again.
+constexpr double kLongProductNanoseconds = 4e8;
+constexpr std::int64_t kProductRows = 256;
 constexpr double kProductNanoseconds = 0.02;  // of one product and sum
 constexpr double kCopiedByteNanoseconds = 0.15;
 
@@ -242,7 +245,8 @@ constexpr std::int64_t kFewRows = 16;
 
 std::int64_t ProgramBlocks::rows_in_block(std::int64_t all_rows, std::int64_t bytes) const {
   if (bytes <= 0 || all_rows < kWorthBlocks / bytes) return 0;
-  std::int64_t block = std::max(std::min(kBlockBytes / bytes, all_rows / kManyBlocks), has_product ? kFewestRows : kFewRows);
+  std::int64_t block =
+      std::max(std::min(kBlockBytes / bytes, all_rows / kManyBlocks), has_product ? kFewestRows : kFewRows);
   block = std::max(block / together * together, together);
   return block < all_rows ? block : 0;
 }
@@ -265,7 +269,7 @@ struct Launcher::BlocksLaunch {
     if (status) launch.status.fetch_or(status, std::memory_order_relaxed);
   }
 
-  /// Where the buffers lie for one block, beginning at row `first`. Empty: there is no memory.
+  /// Where the buffers lie for one block, beginning at row `first`. False: there is no memory.
   bool place(std::int64_t first, char** here) const {
     std::size_t bytes = 0;
     const auto padded = [&](const ProgramBlocks::Local& local) {
@@ -387,17 +391,19 @@ std::uint32_t Launcher::multiply(const ProgramMatmul& plan, std::span<const std:
   for (const SymDim& size : plan.batch) rows *= size.evaluate(symbols);
   const double row = kProductNanoseconds * double(plan.n.evaluate(symbols)) * double(plan.k.evaluate(symbols));
   lock.work(row * double(rows));
-  // Whole matrices: the library decides what is summed in which order by their sizes.
+  // Whole matrices: the library decides what is summed in which order by their sizes. But of one that takes long so
+  // many rows that a signal need not wait for its end.
   const std::int64_t m = std::max<std::int64_t>(plan.m.evaluate(symbols), 1);
-  const std::int64_t matrices =
-      row * double(m) > 0
-          ? std::max<std::int64_t>(std::int64_t(std::min(kMostChunkNanoseconds / (row * double(m)), 1e9)), 1)
-          : rows;
+  std::int64_t together = rows;
+  if (row * double(m) > kLongProductNanoseconds)
+    together = std::max(std::int64_t(kLongProductNanoseconds / row) / kProductRows * kProductRows, kProductRows);
+  else if (row > 0)
+    together = m * std::max(std::int64_t(std::min(kMostChunkNanoseconds / (row * double(m)), 1e9)), std::int64_t(1));
   std::uint32_t status = 0;
-  for (std::int64_t first = 0; first < rows; first += matrices * m) {
+  for (std::int64_t first = 0; first < rows; first += together) {
     if (lock.interrupted()) return kInterrupted;
     const Conditions collected(parts_.float_conditions);
-    status |= multiply_rows(plan, symbols, pointers, first, std::min(first + matrices * m, rows));
+    status |= multiply_rows(plan, symbols, pointers, first, std::min(first + together, rows));
     status |= collected.raised();
   }
   return status;

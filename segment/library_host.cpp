@@ -125,9 +125,20 @@ bool SegmentHost::handles_signals() const { return fj_handles_signals(); }
 
 bool SegmentHost::interrupted() {
   // What has been called and must not be again stands before the handler, in the user's order.
-  if (!past_.empty() || PyErr_CheckSignals() == 0) return false;
+  if (!past_.empty()) return false;
+  // A handler may change what the piece has read and is to write: it runs when nothing of the piece has happened.
+  if (!shares_) return waits_ = PyOS_InterruptOccurred() != 0;
+  if (PyErr_CheckSignals() == 0) return false;
   interrupt_ = Ref<>::steal(fj_take_exception());
   return true;
+}
+
+Ref<> SegmentHost::take_interrupt() {
+  if (std::exchange(waits_, false)) {
+    PyErr_SetInterrupt();
+    if (PyErr_CheckSignals() != 0) interrupt_ = Ref<>::steal(fj_take_exception());
+  }
+  return std::move(interrupt_);
 }
 
 ArrayRef SegmentHost::allocate(int output, DType dtype, std::span<const std::int64_t> shape,

@@ -43,8 +43,8 @@ class SegmentHost final : public Host {
 
   /// Whether others may run Python while the program works.
   void share(bool wanted) { shares_ = wanted; }
-  /// After kInterrupted: what the handler raised.
-  Ref<> take_interrupt() { return std::move(interrupt_); }
+  /// After kInterrupted: what the handler raised; null if it raised nothing.
+  Ref<> take_interrupt();
   /// The objects that calls are made on, in the order of ExternTable::held().
   void hold(std::vector<Ref<>> objects) { held_ = std::move(objects); }
   const std::vector<Ref<>>& held() const { return held_; }
@@ -72,6 +72,7 @@ class SegmentHost final : public Host {
   PyThreadState* thread_ = nullptr;  // while the GIL is released
   bool shares_ = true;
   Ref<> interrupt_;
+  bool waits_ = false;  // Ctrl-C was pressed, and its handler has not run
   bool mispredicted_ = false;
 };
 

@@ -25,7 +25,8 @@ constexpr std::size_t kLongestChain = 8;
 constexpr std::int64_t kLargeArray = std::int64_t(3) << 17;
 
 bool is_size(const SymDim& value) {
-  return std::all_of(value.terms().begin(), value.terms().end(), [](const SymDim::Term& term) { return term.coefficient > 0; });
+  return std::all_of(value.terms().begin(), value.terms().end(),
+                     [](const SymDim::Term& term) { return term.coefficient > 0; });
 }
 
 /// The largest value of an address apart from the items' part, if it is a plain one: of loops that run from 0 in steps

@@ -516,7 +516,9 @@ V torch_encoder_layer(Tracer& tracer, const Arguments& arguments) {
   leave_to_autocast();
   PyObject* const function = once([] { return imported("framejit._support.torch", "encoder_layer").release(); });
   FJ_CHECK(function, "framejit._support.torch.encoder_layer");
-  const auto pair = [&](const char* weight, const char* bias) { return tracer.tuple({p.required(weight), p.required(bias)}); };
+  const auto pair = [&](const char* weight, const char* bias) {
+    return tracer.tuple({p.required(weight), p.required(bias)});
+  };
   return tracer.call(tracer.constant(Ref<>::borrow(function)),
                      {src, p.required("num_heads"), p.required("qkv_weight"), p.required("qkv_bias"),
                       p.required("proj_weight"), p.required("proj_bias"), p.required("use_gelu"),
@@ -534,7 +536,8 @@ bool is_blocked_attention(Tracer& tracer, const Parameters& p, bool grouped) {
   for (const char* name : {"query", "key", "value"}) {
     const Array part = torch_tensor(tracer, p.required(name));
     const bool fits = part->storage->device == kHost && (part->dtype == DType::F32 || part->dtype == DType::F64) &&
-                      part->rank() == 4 && !tracer.requires_gradient(*part) && tracer.decide(part->strides[3], Py_EQ, 1);
+                      part->rank() == 4 && !tracer.requires_gradient(*part) &&
+                      tracer.decide(part->strides[3], Py_EQ, 1);
     if (!fits || (!parts.empty() && part->dtype != parts[0]->dtype)) return false;
     for (const SymDim& size : part->shape)
       if (tracer.decide(size, Py_EQ, 0)) return false;

@@ -1,0 +1,84 @@
+"""Ctrl-C while a program runs: the call ends where its array work begins, nothing of it has happened, and the user's handlers run."""
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import os, subprocess, sys, traceback
+import numpy as np
+import framejit
+
+log = []
+
+def pairs(x):
+    return np.sqrt(((x[:, None, :] - x[None, :, :]) ** 2).sum(-1)).sum(1)
+
+def product(x):
+    return x @ x.T
+
+def running(x):
+    return np.cumsum(np.sin(x))
+
+class Counter:
+    calls = 0
+
+counter = Counter()
+
+def guarded(x):
+    rows = x.shape[0]
+    try:
+        result = WORK(x)
+        log.append("done")
+    except KeyboardInterrupt:
+        log.append(("caught", rows, "result" in locals()))
+        raise
+    finally:
+        log.append("finally")
+    return result
+
+def counted(x):
+    counter.calls += 1
+    return WORK(x)
+
+step = framejit.compile(FUNCTION)
+step(np.random.rand(50, 3))
+log.clear()
+counter.calls = 0
+x = np.random.rand(*SHAPE)
+subprocess.Popen(f"sleep 0.7; kill -INT {os.getpid()}", shell=True, start_new_session=True)
+rounds = 0
+try:
+    while True:
+        step(x)
+        rounds += 1
+        pass  # the jump back of a loop of one line is in no `try` of CPython 3.11
+except KeyboardInterrupt as error:
+    names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+print(names[-1], rounds, counter.calls, log[2 * rounds:], sys.gettrace(), sep="|")
+small = np.random.rand(20, 3)
+assert np.allclose(step(small), WORK(small))
+"""
+
+
+def run(function, work, shape):
+    text = PROGRAM.replace("FUNCTION", function).replace("WORK", work).replace("SHAPE", shape)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip().split("|")
+
+
+@pytest.mark.parametrize("work,shape", [("pairs", "(5000, 3)"), ("product", "(5000, 3000)"), ("running", "(20_000_000,)")])
+def test_a_long_program_ends_and_the_users_handlers_run(work, shape):
+    name, _, _, log, tracer = run("guarded", work, shape)
+    assert tracer == "None"
+    # Others: the signal came between two calls, or when the last of the work was done.
+    assert log in (f"[('caught', {eval(shape)[0]}, False), 'finally']", "[]", "['done', 'finally']")
+    if "caught" in log:
+        assert name == work
+
+
+@pytest.mark.parametrize("work,shape", [("pairs", "(5000, 3)"), ("product", "(5000, 3000)")])
+def test_what_a_call_has_not_finished_has_not_happened_twice(work, shape):
+    _, rounds, calls, _, tracer = run("counted", work, shape)
+    assert tracer == "None" and int(calls) in (int(rounds), int(rounds) + 1)
