@@ -208,7 +208,7 @@ void Events::note(FallbackEvent event) {
   });
   // A failure of ours is always said once: it is a bug the user did not ask for.
   if (fresh && (event.internal || log_enabled(Artifact::fallbacks, event.function)))
-    log(Artifact::fallbacks, event.text());
+    log(Artifact::fallbacks, event.text(), event.internal ? LogLevel::warning : LogLevel::info);
 }
 
 std::string LoopEvent::text() const {
