@@ -13,6 +13,7 @@
 #include "frame_hook/backends.h"
 #include "frame_hook/compared_call.h"
 #include "frame_hook/graphs/graph_passes.h"
+#include "frame_hook/python_sinks.h"
 #include "frame_hook/segment_bytes.h"
 #include "runtime/base/budget.h"
 #include "runtime/base/error.h"
@@ -149,8 +150,10 @@ Compiled compile_request(FunctionState& state, CodeCache& cache, int entry, cons
     return {nullptr, true};
   }
   std::size_t code_bytes = 0;
-  if (segment.graph && !segment.program && !segment.eager_gradient)
+  if (segment.graph && !segment.program && !segment.eager_gradient) {
+    if (phase_watcher != nullptr) phase_watcher->at("code");
     segment.program = compile_graph(segment, values, options, callable, code_bytes);
+  }
   segment.bytes = bytes_of(segment, code_bytes, cache.decoded());
   if (may_be_slower(segment, options, callable != nullptr || state.passes)) segment.race = std::make_unique<EagerRace>();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -221,6 +224,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     CodeCache& cache;
     ~Done() { cache.compiling = false; }
   } done{cache};
+  const WatchedCompilation watched(state.name, options.progress);
   try {
     take_phases();
     TraceRequest request;

@@ -279,6 +279,8 @@ PYBIND11_MODULE(_core, module) {
   });
   module.def("set_log_sink", [](py::object sink) { set_python_log_sink(Ref<>::borrow(sink.ptr())); });
   module.def("end_logs", end_python_logs);
+  module.def("set_compilation_watcher",
+             [](py::object watcher) { set_compilation_watcher(Ref<>::borrow(watcher.ptr())); });
   module.def("set_comparison_clock", [](py::object clock) {
     if (clock.is_none()) return set_comparison_clock({});
     set_comparison_clock([clock] {

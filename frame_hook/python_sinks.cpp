@@ -1,5 +1,5 @@
-// Start at `tell`. Entries of threads without the GIL are kept in `Waiting`, and CPython is asked for a call that
-// delivers them.
+// Start at `tell`, and at WatchedCompilation. Entries of threads without the GIL are kept in `Waiting`, and CPython is
+// asked for a call that delivers them.
 #include "frame_hook/python_sinks.h"
 
 #include <cstdio>
@@ -30,24 +30,30 @@ struct Waiting {
 
 Waiting& waiting = *new Waiting;  // never destroyed: threads may log while the process ends
 
-/// With the GIL held. A reference that lives as long as the process.
+/// With the GIL held. References that live as long as the process.
 PyObject* log_sink = nullptr;
+PyObject* compilation_watcher = nullptr;
 
-/// An exception that the sink has raised is set.
-void report_error() {
-  // Ctrl-C while the sink ran is meant for the program.
+/// An exception that `who` has raised is set.
+void report_error(const char* who) {
+  // Ctrl-C while it ran is meant for the program.
   if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
     PyErr_Clear();
     PyErr_SetInterrupt();
     return;
   }
-  const auto what = Ref<>::steal(PyUnicode_FromString("a sink of framejit's logs"));
+  const auto what = Ref<>::steal(PyUnicode_FromString(who));
   PyErr_WriteUnraisable(what.get());
 }
 
 void write_to_stderr(const std::string& text) {
   std::fprintf(stderr, "%s\n", text.c_str());
   std::fflush(stderr);
+}
+
+/// Names of functions and lines of files may be no UTF-8.
+Ref<> decoded(const std::string& text) {
+  return Ref<>::steal(PyUnicode_DecodeUTF8(text.data(), Py_ssize_t(text.size()), "backslashreplace"));
 }
 
 bool has_ended() {
@@ -59,15 +65,13 @@ void tell(const Entry& entry) {
   const AsideForUser aside;
   const EagerScope eager;
   const std::string artifact(name(entry.artifact));
-  // Names of functions and lines of files may be no UTF-8.
-  const auto text =
-      Ref<>::steal(PyUnicode_DecodeUTF8(entry.text.data(), Py_ssize_t(entry.text.size()), "backslashreplace"));
+  const auto text = decoded(entry.text);
   const Ref<> sink = Ref<>::borrow(log_sink);
   const auto done =
       text ? Ref<>::steal(PyObject_CallFunction(sink.get(), "siO", artifact.c_str(), int(entry.level), text.get()))
            : Ref<>();
   if (done) return;
-  if (!has_ended()) return report_error();
+  if (!has_ended()) return report_error("a sink of framejit's logs");
   PyErr_Clear();  // modules are taken apart by now
   write_to_stderr(entry.text);
 }
@@ -119,6 +123,29 @@ void end_python_logs() {
     waiting.ended = true;
   }
   deliver_waiting();
+}
+
+void set_compilation_watcher(Ref<> watcher) { Py_XSETREF(compilation_watcher, watcher.release()); }
+
+WatchedCompilation::WatchedCompilation(const std::string& function, bool wanted)
+    : function_(function), watched_(wanted && compilation_watcher != nullptr && phase_watcher == nullptr) {
+  if (watched_) phase_watcher = this;
+}
+
+WatchedCompilation::~WatchedCompilation() {
+  if (!watched_) return;
+  phase_watcher = nullptr;
+  at("");
+}
+
+void WatchedCompilation::at(const char* stage) {
+  const AsideForUser aside;
+  const EagerScope eager;
+  const Ref<> watcher = Ref<>::borrow(compilation_watcher);
+  const auto function = decoded(function_);
+  const auto done =
+      function ? Ref<>::steal(PyObject_CallFunction(watcher.get(), "Os", function.get(), stage)) : Ref<>();
+  if (!done) report_error("who watches framejit's compilations");
 }
 
 }  // namespace fj

@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 
-from framejit import _core
+from framejit import _core, _progress
 
 _PACKAGE = os.path.dirname(__file__) + os.sep
 
@@ -89,6 +89,7 @@ def _to_loggers(artifact, level, text):
         record = logger.makeRecord(logger.name, level, *_place(), text.removeprefix("framejit: "), (), None)
         logger.handle(record)
     if not _is_handled(logger):
+        _progress.erase()
         try:
             sys.stderr.write(_lines(text))
             sys.stderr.flush()

@@ -5,6 +5,7 @@
 #include "graph_ir/rules/conditions.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "runtime/base/phase.h"
 #include "tracer/frontends/numpy/calls.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/regions/forecast.h"
@@ -134,7 +135,11 @@ void TraceRun::let_go(int slot) {
     break_graph(BreakReason::UnsupportedObject, "lets go of an object whose end runs Python code");
 }
 
+/// Instructions between two looks at the clock of who watches: a call of Python, in much more time than one takes.
+constexpr int kSaid = 1024;
+
 void TraceRun::check_limits() {
+  if (instruction_count_ % kSaid == 0) say_phase(Phase::trace);
   if (++instruction_count_ > request.instruction_limit) break_graph(BreakReason::GraphTooLong, "too many instructions");
   if (int(graph().nodes.size()) > request.node_limit)
     break_graph(request.cut ? BreakReason::TooMuchWork : BreakReason::GraphTooLong,
