@@ -98,14 +98,8 @@ void record_segment(FunctionState& state, const std::shared_ptr<const Segment>& 
 
 /// fullgraph, follow: a break is an error that explains itself.
 bool refuse_break(const Segment& segment, bool followed) {
-  BreakEvent event;
-  event.reason = segment.exit.reason;
-  event.file = segment.exit.file;
-  event.function = segment.exit.function;
-  event.detail = segment.exit.detail;
-  event.line = segment.exit.line;
-  event.nodes = segment.nodes;
-  PyErr_SetString(error_type(ErrorKind::GraphBreak), (followed ? event.refusal() : event.text()).c_str());
+  const BreakEvent event(segment);
+  PyErr_SetString(error_type(ErrorKind::GraphBreak), (followed ? event.refusal() : event.complaint()).c_str());
   return true;
 }
 

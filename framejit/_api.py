@@ -1,7 +1,6 @@
 """compile and its companions. Nothing here knows about tracing or shapes."""
 import contextlib
 import functools
-import re
 import sys
 import threading
 import types
@@ -317,11 +316,7 @@ def set_logs(*choices, sink=None):
         framejit.set_logs("graph_breaks", "recompiles", sink=lambda artifact, text: entries.append(text))
     """
     function = None if sink is None else _logs.as_sink(sink, "framejit.set_logs")
-    try:
-        _core.set_logs(",".join(choices))
-    except ValueError as error:
-        asked, known = re.fullmatch(r"no log is called '(.*)'; there are: (.*)", str(error), re.S).groups()
-        raise ValueError(f"{error}{did_you_mean(asked, known.split(', '))}") from None
+    _logs.choose(",".join(choices))
     _logs.set_sink(function)
 
 

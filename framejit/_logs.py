@@ -5,9 +5,11 @@ What is logged is chosen in the core, by FRAMEJIT_LOGS and set_logs. `logging` i
 import atexit
 import inspect
 import os
+import re
 import sys
 
 from framejit import _core, _progress
+from framejit._nearest import did_you_mean
 
 _PACKAGE = os.path.dirname(__file__) + os.sep
 
@@ -123,6 +125,24 @@ def _place():
     return frame.f_code.co_filename, frame.f_lineno
 
 
+def choose(text):
+    """As FRAMEJIT_LOGS. Raises ValueError for an artifact that does not exist."""
+    try:
+        _core.set_logs(text)
+    except ValueError as error:
+        asked, known = re.fullmatch(r"no log is called '(.*)'; there are: (.*)", str(error), re.S).groups()
+        raise ValueError(f"{error}{did_you_mean(asked, known.split(', '))}") from None
+
+
+def _choose_by_environment():
+    text = _core.environment_options()["logs"]
+    try:
+        choose(text)
+    except ValueError as error:
+        print(f"framejit: FRAMEJIT_LOGS is ignored: {error}", file=sys.stderr)
+        choose("")
+
+
 def _of_the_environment():
     path = _core.environment_options()["logs_file"]
     if not path:
@@ -140,6 +160,7 @@ def set_sink(sink):
     _sink = _from_environment if sink is None else sink
 
 
+_choose_by_environment()
 _sink = _from_environment = _of_the_environment()
 _core.set_log_sink(deliver)
 atexit.register(_core.end_logs)

@@ -115,7 +115,8 @@ def set_progress(callback=None):
 
     callback: `callback(function, stage, seconds)` is called with the name of the function that is compiled, a stage, "trace", "passes"
     (over the graph) or "code", and the seconds since the compilation began, when a stage begins and about twice a second; while code is
-    made, on a thread of framejit's. None: nobody; stderr shows the line where it is a terminal. With the option `progress` off neither happens.
+    made, on a thread of framejit's. None: nobody; stderr shows the line where it is a terminal. With the option `progress` off neither
+    happens.
 
     Raises TypeError for what is not callable. What a callback raises is reported as unraisable, and the compilation goes on.
 

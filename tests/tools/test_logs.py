@@ -4,6 +4,7 @@ import io
 import logging
 import os
 import pathlib
+import re
 import sys
 import threading
 
@@ -57,7 +58,7 @@ def test_an_entry_is_seen_by_capsys_and_by_caplog(capsys, caplog):
     run_broken()
     [record] = caplog.records
     assert (record.name, record.levelno) == ("framejit.graph_breaks", logging.INFO)
-    assert record.getMessage().startswith("graph break at test_logs.py:") and "FJ113" in record.getMessage()
+    assert record.getMessage().startswith(f"graph break at {__file__}:") and "FJ113" in record.getMessage()
     assert (record.pathname, record.lineno) == (__file__, run_broken.__code__.co_firstlineno + 1)  # the call that compiles
     assert capsys.readouterr().err == f"framejit: {record.getMessage()}\n"
 
@@ -152,14 +153,14 @@ def test_a_path_is_appended_to(made, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir("/")  # the path is that of the call
     run_broken()
     text = path.read_text()
-    assert text.startswith("before\nframejit: graph break at test_logs.py:") and text.endswith("\n") and capsys.readouterr().err == ""
+    assert text.startswith(f"before\nframejit: graph break at {__file__}:") and text.endswith("\n") and capsys.readouterr().err == ""
 
 
 def test_a_file_is_written_to(tmp_path, capsys):
     stream = io.StringIO()
     framejit.set_logs("graph_breaks", sink=stream)
     run_broken()
-    assert stream.getvalue().startswith("framejit: graph break at test_logs.py:") and stream.getvalue().endswith("\n")
+    assert stream.getvalue().startswith(f"framejit: graph break at {__file__}:") and stream.getvalue().endswith("\n")
     with open(tmp_path / "log", "w") as file:
         framejit.set_logs("graph_breaks", sink=file)
         run_broken()
@@ -214,12 +215,18 @@ def test_the_environment_names_a_file(tmp_path):
     path = tmp_path / "framejit.log"
     for _ in range(2):
         assert run_program(PROGRAM, FRAMEJIT_LOGS="graph_breaks", FRAMEJIT_LOGS_FILE=str(path)).stderr == ""
-    assert path.read_text().count("framejit: graph break at program.py:") == 2
+    assert path.read_text().count("/program.py:") == 2
     done = run_program(PROGRAM, FRAMEJIT_LOGS="graph_breaks", FRAMEJIT_LOGS_FILE="/no/such")
     ignored, _, entry = done.stderr.partition("\n")
     assert ignored == "framejit: FRAMEJIT_LOGS_FILE is ignored: [Errno 2] FRAMEJIT_LOGS_FILE: the file of the logs can't be written: " \
                       "No such file or directory: '/no/such'"
-    assert entry.startswith("framejit: graph break at program.py:")
+    assert re.match("framejit: graph break at /.*/program.py:", entry)
+
+
+def test_a_mistyped_artifact_of_the_environment_is_told_the_nearest():
+    done = run_program(PROGRAM, FRAMEJIT_LOGS="graph_brakes")
+    assert done.stderr.startswith("framejit: FRAMEJIT_LOGS is ignored: no log is called 'graph_brakes'; there are: all, graph_breaks, ")
+    assert done.stderr.endswith("; did you mean 'graph_breaks'?\n") and done.stderr.count("\n") == 1
 
 
 def test_a_sink_goes_before_the_file_of_the_environment(monkeypatch, tmp_path):
@@ -290,10 +297,12 @@ def test_a_sink_may_use_framejit():
 
 @pytest.mark.parametrize("stderr", ["None", "closed", "unreadable", "refusing"])
 def test_without_a_stderr_the_program_goes_on(stderr):
-    make = {"None": "sys.stderr = None", "closed": "sys.stderr.close()", "unreadable": "r, w = os.pipe(); os.close(r); sys.stderr = open(w, 'w')",
+    make = {"None": "sys.stderr = None", "closed": "sys.stderr.close()",
+            "unreadable": "r, w = os.pipe(); os.close(r); sys.stderr = open(w, 'w')",
             "refusing": "sys.stderr = object()"}[stderr]
     done = run_program(f"import os, sys\n{make}\nimport numpy as np\nimport framejit\n"
-                       "assert framejit.compile(lambda x: [x * 2, print('seen')])(np.ones(2))[0].tolist() == [2, 2]\nprint('end', flush=True)\nos._exit(0)",
+                       "assert framejit.compile(lambda x: [x * 2, print('seen')])(np.ones(2))[0].tolist() == [2, 2]\n"
+                       "print('end', flush=True)\nos._exit(0)",
                        FRAMEJIT_LOGS="all", FRAMEJIT_CACHE_FOLDER="/dev/null/kernels")
     assert done.stdout == "seen\nend\n" and done.stderr == ""
 
@@ -324,6 +333,39 @@ def test_entries_while_the_program_ends():
     """, FRAMEJIT_LOGS="graph_breaks,graphs", FRAMEJIT_CACHE_FOLDER="/dev/null/kernels")
     assert done.stdout == "[3. 3. 3.]\n[3. 3. 3.]\n"
     assert done.stderr.count("framejit: graph of f") == 4 and "Traceback" not in done.stderr, done.stderr
+
+
+def normalised(x):
+    if np.abs(x).max() > 1:
+        x = x / np.abs(x).max()
+    return x
+
+
+def smooth(x):
+    return normalised(x[1:] + x[:-1])
+
+
+def step(x, rate):
+    return smooth(x) * rate
+
+
+def test_a_break_names_the_chain_of_calls_and_the_whole_path():
+    entries = []
+    framejit.set_logs("graph_breaks", sink=lambda artifact, text: entries.append(text))
+    framejit.compile(step)(np.arange(5.0), 0.5)
+    line = normalised.__code__.co_firstlineno + 1
+    assert entries[0].splitlines()[0] == f"framejit: graph break at {__file__}:{line} in step -> smooth -> normalised"
+
+
+def test_an_error_of_fullgraph_says_nothing_of_what_follows():
+    with pytest.raises(framejit.GraphBreakError) as raised:
+        framejit.compile(step, fullgraph=True)(np.arange(5.0), 0.5)
+    first, reason, remedy = str(raised.value).splitlines()
+    assert first.endswith(" in step -> smooth -> normalised") and reason.startswith("  FJ104 ")
+    assert remedy == "  try   where(condition, a, b) of the array's library, or keep the comparison out of the compiled function"
+    with pytest.raises(framejit.GraphBreakError) as raised:
+        framejit.compile(lambda x: [np.exp(x), print("seen")], fullgraph=True)(np.ones(3))
+    assert str(raised.value).endswith("\n  try   keep it out of the function, or compile without fullgraph: Python runs it then")
 
 
 def test_logging_is_imported_with_the_first_entry():

@@ -261,6 +261,9 @@ V TraceRun::run_frame(Frame& frame) {
     if (!break_location) {
       break_location = location();
       break_function = text_of(frames[users_frame(frames)]->co->co_qualname);
+      for (std::size_t i = 0; i <= users_frame(frames); ++i)
+        if (i == 0 || !is_of_packages(frames[i]->globals.get(), {"framejit"}))
+          break_calls.push_back(text_of(frames[i]->co->co_qualname));
     }
     throw;
   }
