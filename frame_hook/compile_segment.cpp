@@ -188,7 +188,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
   // ends a piece.
   if (instruction == 0 && !options.follow && torch_observed()) {
     const char* why = torch_modes_refusal();
-    state.events->left(state.name, why ? why : "torch's operations are recorded");
+    if (!state.of_library) state.events->left(state.name, why ? why : "torch's operations are recorded");
     return {};
   }
   // What follows branches has no other way to run: it is bounded by its bytes only.

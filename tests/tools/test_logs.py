@@ -368,6 +368,34 @@ def test_an_error_of_fullgraph_says_nothing_of_what_follows():
     assert str(raised.value).endswith("\n  try   keep it out of the function, or compile without fullgraph: Python runs it then")
 
 
+def test_fallbacks_name_what_the_user_wrote():
+    """torch's functions behind `print` are left to CPython, some fifty of them; the user wrote the print alone."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    done = run_program("""
+        import re
+        import torch
+        import framejit
+
+        @framejit.compile
+        def f(x):
+            y = x * 2
+            print(y)
+            framejit.graph_break()
+            return y + len(re.sub("a", plain, "abc"))
+
+        def plain(match):
+            return match[0] * 2
+
+        for i in range(5):
+            f(torch.ones(3) + i)
+    """, FRAMEJIT_LOGS="fallbacks")
+    first, why, *rest = done.stderr.splitlines()
+    assert re.fullmatch(r"framejit: left to CPython: what `print\(y\)` calls, at /.*/program.py:9 in f", first)
+    assert why == "  no array work in it in 3 calls from a graph break"
+    line, users = [line for line in rest if line.startswith("framejit: ")]
+    assert 'what `return y + len(re.sub("a", plain, "abc"))` calls, at ' in line and users == "framejit: left to CPython: plain"
+
+
 def test_logging_is_imported_with_the_first_entry():
     done = run_program("""
         import sys
