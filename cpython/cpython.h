@@ -116,6 +116,8 @@ int fj_handle_pending(PyThreadState* thread);        /* signals etc.; -1 with er
 /* As PyEval_SaveThread and PyEval_RestoreThread. When the interpreter has ended the latter doesn't return. */
 PyThreadState* fj_release_gil(void);
 void fj_take_gil(PyThreadState* thread);
+/* Whether this thread has the GIL; false for one that CPython doesn't know. */
+bool fj_holds_gil(void);
 /* Whether Python's signal handlers run on this thread. Needs no GIL. */
 bool fj_handles_signals(void);
 /* A byte that is not 0 while the evaluator has to look at something between two instructions: a signal, a thread that waits

@@ -7,6 +7,12 @@ PyThreadState* fj_release_gil(void) { return PyEval_SaveThread(); }
 
 void fj_take_gil(PyThreadState* thread) { PyEval_RestoreThread(thread); }
 
+/* PyGILState_Check is always true once there was a subinterpreter. */
+bool fj_holds_gil(void) {
+  PyThreadState* const thread = _PyThreadState_UncheckedGet();
+  return thread != NULL && thread == PyGILState_GetThisThreadState();
+}
+
 bool fj_handles_signals(void) { return PyThread_get_thread_ident() == _PyRuntime.main_thread; }
 
 const volatile uint8_t* fj_pending_word(PyThreadState* thread) {

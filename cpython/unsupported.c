@@ -44,6 +44,7 @@ PyObject* fj_eval_default(PyThreadState* thread, FjFrame* frame, int throwflag) 
 }
 PyThreadState* fj_release_gil(void) { return PyEval_SaveThread(); }
 void fj_take_gil(PyThreadState* thread) { PyEval_RestoreThread(thread); }
+bool fj_holds_gil(void) { return true; }
 bool fj_handles_signals(void) { return false; }
 bool fj_hold_signals(void) { return false; }
 void fj_let_signals(void) {}

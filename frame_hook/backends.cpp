@@ -4,6 +4,7 @@
 
 #include <array>
 #include <map>
+#include <utility>
 
 #include "codegen/compile.h"
 #include "codegen/cuda/compile_cuda.h"
@@ -13,6 +14,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
+#include "runtime/base/phase.h"
 
 namespace fj {
 
@@ -256,12 +258,16 @@ std::unique_ptr<Program> compile_with_callable(const Segment& segment, const Fra
   return std::make_unique<PythonProgram>(std::move(graph), std::move(compiled), made, is_replay);
 }
 
-/// Compiling needs no Python object: other threads run meanwhile.
+/// Compiling needs no Python object: other threads run meanwhile, and who watches may do so from one of them.
 template <class Compile>
 std::unique_ptr<Program> without_gil(Compile compile) {
   struct Others {
+    PhaseWatcher* const watcher = std::exchange(phase_watcher, nullptr);
     PyThreadState* const thread = fj_release_gil();
-    ~Others() { fj_take_gil(thread); }
+    ~Others() {
+      fj_take_gil(thread);
+      phase_watcher = watcher;
+    }
   } others;
   return compile();
 }

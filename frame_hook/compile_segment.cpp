@@ -13,6 +13,7 @@
 #include "frame_hook/backends.h"
 #include "frame_hook/compared_call.h"
 #include "frame_hook/graphs/graph_passes.h"
+#include "frame_hook/python_sinks.h"
 #include "frame_hook/segment_bytes.h"
 #include "runtime/base/budget.h"
 #include "runtime/base/error.h"
@@ -97,14 +98,8 @@ void record_segment(FunctionState& state, const std::shared_ptr<const Segment>& 
 
 /// fullgraph, follow: a break is an error that explains itself.
 bool refuse_break(const Segment& segment, bool followed) {
-  BreakEvent event;
-  event.reason = segment.exit.reason;
-  event.file = segment.exit.file;
-  event.function = segment.exit.function;
-  event.detail = segment.exit.detail;
-  event.line = segment.exit.line;
-  event.nodes = segment.nodes;
-  PyErr_SetString(error_type(ErrorKind::GraphBreak), (followed ? event.refusal() : event.text()).c_str());
+  const BreakEvent event(segment);
+  PyErr_SetString(error_type(ErrorKind::GraphBreak), (followed ? event.refusal() : event.complaint()).c_str());
   return true;
 }
 
@@ -149,8 +144,10 @@ Compiled compile_request(FunctionState& state, CodeCache& cache, int entry, cons
     return {nullptr, true};
   }
   std::size_t code_bytes = 0;
-  if (segment.graph && !segment.program && !segment.eager_gradient)
+  if (segment.graph && !segment.program && !segment.eager_gradient) {
+    if (phase_watcher != nullptr) phase_watcher->at("code");
     segment.program = compile_graph(segment, values, options, callable, code_bytes);
+  }
   segment.bytes = bytes_of(segment, code_bytes, cache.decoded());
   if (may_be_slower(segment, options, callable != nullptr || state.passes)) segment.race = std::make_unique<EagerRace>();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -191,7 +188,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
   // ends a piece.
   if (instruction == 0 && !options.follow && torch_observed()) {
     const char* why = torch_modes_refusal();
-    state.events->left(state.name, why ? why : "torch's operations are recorded");
+    if (!state.of_library) state.events->left(state.name, why ? why : "torch's operations are recorded");
     return {};
   }
   // What follows branches has no other way to run: it is bounded by its bytes only.
@@ -221,6 +218,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     CodeCache& cache;
     ~Done() { cache.compiling = false; }
   } done{cache};
+  const WatchedCompilation watched(state.name, options.progress);
   try {
     take_phases();
     TraceRequest request;

@@ -200,14 +200,16 @@ constexpr int kMaximumRetraces = 64;
 Step execute_break(FunctionState& state, PyThreadState* thread, FjFrame* frame, const FjCode& code, int instruction) {
   if (fj_opcode_rows[code.instrs[instruction].opcode].python == FJ_PYTHON_Quiet)
     return execute(thread, frame, code, instruction);
-  const ReachScope reach(thread, state.reached.get());
+  const BreakPlace place{state, code, instruction};
+  const ReachScope reach(thread, place);
   return execute(thread, frame, code, instruction);
 }
 
 /// The rest of the frame, its calls looked at as those of a break.
 PyObject* hand_over_reaching(FunctionState& state, PyThreadState* thread, FjFrame* frame, const FjCode& code,
                              int instruction) {
-  const ReachScope reach(thread, state.reached.get());
+  const BreakPlace place{state, code, instruction};
+  const ReachScope reach(thread, place);
   return hand_over(thread, frame, code, instruction);
 }
 

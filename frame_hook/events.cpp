@@ -22,9 +22,11 @@ constexpr BreakRow break_rows[] = {
 #include "segment/breaks.def"
 };
 
-std::string last_component(const std::string& path) {
-  auto slash = path.find_last_of('/');
-  return slash == std::string::npos ? path : path.substr(slash + 1);
+/// `make.<locals>.Encoder.forward` is Encoder.forward in a chain of calls.
+std::string without_locals(const std::string& function) {
+  constexpr std::string_view locals = "<locals>.";
+  const auto at = function.rfind(locals);
+  return at == std::string::npos ? function : function.substr(at + locals.size());
 }
 
 std::string operations(int count) { return std::to_string(count) + (count == 1 ? " operation" : " operations"); }
@@ -75,6 +77,15 @@ Totals& totals() {
   return totals;
 }
 
+BreakEvent::BreakEvent(const Segment& segment)
+    : reason(segment.exit.reason),
+      file(segment.exit.file),
+      function(segment.exit.function),
+      detail(segment.exit.detail),
+      calls(segment.exit.calls),
+      line(segment.exit.line),
+      nodes(segment.nodes) {}
+
 std::string BreakEvent::source() const { return source_line(file, line); }
 
 std::string BreakEvent::cost() const {
@@ -86,12 +97,27 @@ std::string BreakEvent::text() const {
   return described("graph break") + "\n  cost  " + cost() + "\n  try   " + break_row(reason).remedy;
 }
 
+std::string BreakEvent::complaint() const {
+  std::string remedy = break_row(reason).remedy;
+  // What needs nothing where Python takes over for an instruction. "none needed: ...; and what helps all the same".
+  const bool none = remedy.starts_with("none needed");
+  if (none || remedy.starts_with("nothing to do")) {
+    const auto more = none ? remedy.find("; ") : std::string::npos;
+    remedy = "keep it out of the function, or compile without fullgraph: Python runs it then" +
+             (more == std::string::npos ? "" : remedy.substr(more));
+  }
+  return described("graph break") + "\n  try   " + remedy;
+}
+
 std::string BreakEvent::refusal() const { return described("this can't be derived or batched,"); }
 
 std::string BreakEvent::described(const char* what) const {
   const BreakRow& row = break_row(reason);
-  std::string result =
-      std::string("framejit: ") + what + " at " + last_component(file) + ":" + std::to_string(line) + " in " + function;
+  std::string result = std::string("framejit: ") + what + " at " + file + ":" + std::to_string(line) + " in ";
+  if (calls.size() > 1)
+    for (std::size_t i = 0; i < calls.size(); ++i) result += (i ? " -> " : "") + without_locals(calls[i]);
+  else
+    result += function;
   result += "\n  " + row.code() + " " + row.what;
   std::string said = detail;
   // Details that quote the user's line do so in backquotes; others get it in front.
@@ -149,17 +175,7 @@ void Events::graph(GraphEvent event, const Program* program) {
   if (graphs_.size() < kept) graphs_.push_back(std::move(event));
 }
 
-void Events::graph_break(const Segment& segment) {
-  const Exit& exit = segment.exit;
-  BreakEvent event;
-  event.reason = exit.reason;
-  event.file = exit.file;
-  event.function = exit.function;
-  event.detail = exit.detail;
-  event.line = exit.line;
-  event.nodes = segment.nodes;
-  graph_break(std::move(event));
-}
+void Events::graph_break(const Segment& segment) { graph_break(BreakEvent(segment)); }
 
 void Events::graph_break(BreakEvent event) {
   ++totals().breaks;
@@ -208,7 +224,7 @@ void Events::note(FallbackEvent event) {
   });
   // A failure of ours is always said once: it is a bug the user did not ask for.
   if (fresh && (event.internal || log_enabled(Artifact::fallbacks, event.function)))
-    log(Artifact::fallbacks, event.text());
+    log(Artifact::fallbacks, event.text(), event.internal ? LogLevel::warning : LogLevel::info);
 }
 
 std::string LoopEvent::text() const {

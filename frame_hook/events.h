@@ -39,8 +39,12 @@ struct GraphEvent {
 };
 
 struct BreakEvent {
+  BreakEvent() = default;
+  explicit BreakEvent(const Segment& segment);  // of its exit
+
   BreakReason reason{};
   std::string file, function, detail;
+  std::vector<std::string> calls;        // from the traced function to `function`; empty: not known
   int line = 0;
   int nodes = 0;                         // operations of the graph that ends here
   std::int64_t count = 1;
@@ -48,6 +52,7 @@ struct BreakEvent {
   std::string source() const;            // the user's line, stripped; "" if it can't be had
   std::string cost() const;
   std::string text() const;              // the message in the form of docs: four lines
+  std::string complaint() const;         // the same where no graph may break (option `fullgraph`)
   std::string refusal() const;           // the same where it ends the call (option `follow`)
 
  private:

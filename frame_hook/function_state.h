@@ -26,6 +26,7 @@ struct FunctionState {
   /// What its breaks have called; those functions share it with the compiled function that owns it.
   std::shared_ptr<ReachedFunctions> reached = std::make_shared<ReachedFunctions>(*this);
   Ref<PyCodeObject> code;                // of a reached function: held, so that its address stays its own
+  bool of_library = false;               // a reached function that is not the user's: nothing is said of it
   std::uint64_t programs_run = 0;        // pieces with array work that ran
 };
 

@@ -1,12 +1,12 @@
 #include "frame_hook/loop_regions.h"
 
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <functional>
 
 #include "arrays/arrays.h"
 #include "runtime/background.h"
+#include "runtime/base/log.h"
 #include "runtime/base/status.h"
 
 namespace fj {
@@ -309,7 +309,8 @@ bool CompiledLoop::takes_improved() {
         improved->made.store(true, std::memory_order_release);
       } catch (const std::exception& error) {
         // The quick code is right; this is a bug of ours all the same.
-        std::fprintf(stderr, "framejit: the optimised code of a loop could not be made: %s\n", error.what());
+        log(Artifact::fallbacks,
+            std::string("framejit: the optimised code of a loop could not be made: ") + error.what(), LogLevel::warning);
       }
     });
   }

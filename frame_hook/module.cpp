@@ -13,6 +13,7 @@
 #include "frame_hook/graphs/graph_builder.h"
 #include "frame_hook/interpreted.h"
 #include "frame_hook/graphs/python_graph.h"
+#include "frame_hook/python_sinks.h"
 #include "graph_ir/ops.h"
 #include "tracer/regions/loop_region.h"
 #include "runtime/background.h"
@@ -31,20 +32,6 @@ py::object owned(PyObject* object) {
 }
 
 py::object owned(Ref<> object) { return owned(object.release()); }
-
-/// While user code runs that is told of something: an exception that is pending is the program's and goes on
-/// afterwards.
-class AsideForUser {
- public:
-  AsideForUser() : pending_(fj_take_exception()) {}
-  ~AsideForUser() {
-    if (pending_) fj_restore_exception(pending_);
-  }
-  AsideForUser(const AsideForUser&) = delete;
-
- private:
-  PyObject* pending_;
-};
 
 /// Options from Python: texts as set_option takes them. Unknown names and bad values are the caller's errors.
 Options changed(Options options, const py::dict& changes) {
@@ -71,6 +58,12 @@ Options changed(Options options, const py::dict& changes) {
     if (auto problem = set_option(options, name, text)) throw py::value_error(*problem);
   }
   return options;
+}
+
+py::dict texts(const Options& options) {
+  py::dict result;
+  for (const OptionRow& row : option_rows()) result[py::str(std::string(row.name))] = option_text(options, row.name);
+  return result;
 }
 
 py::object compile_function(py::object function, const py::dict& options, py::object backend, py::object passes) {
@@ -258,12 +251,9 @@ PYBIND11_MODULE(_core, module) {
   module.def("self_check", [] { return fj_self_check(); }, "None, or why nothing is compiled on this Python.");
   module.def("compile_function", compile_function, py::arg("function"), py::arg("options"), py::arg("backend"),
              py::arg("passes") = py::none());
-  module.def("options_of", [](const py::object& compiled) {
-    const Options& options = state_of(compiled).options;
-    py::dict result;
-    for (const OptionRow& row : option_rows()) result[py::str(std::string(row.name))] = option_text(options, row.name);
-    return result;
-  });
+  module.def("options_of", [](const py::object& compiled) { return texts(state_of(compiled).options); });
+  module.def("environment_options", [] { return texts(environment_options()); },
+             "Those of a function that is given none.");
   module.def("backend_of", [](const py::object& compiled) -> py::object {
     PyObject* backend = state_of(compiled).backend.get();
     return backend != nullptr ? py::reinterpret_borrow<py::object>(backend) : py::none();
@@ -287,18 +277,10 @@ PYBIND11_MODULE(_core, module) {
   module.def("set_logs", [](const std::string& choice) {
     if (auto problem = set_logs(choice)) throw py::value_error(*problem);
   });
-  module.def("set_log_sink", [](py::object sink) {
-    if (sink.is_none()) return set_log_sink({});
-    set_log_sink([sink](Artifact artifact, const std::string& text) {
-      py::gil_scoped_acquire gil;
-      const AsideForUser aside;
-      try {
-        sink(std::string(name(artifact)), text);
-      } catch (py::error_already_set& error) {
-        error.discard_as_unraisable("a sink of framejit's logs");  // what is logged goes on
-      }
-    });
-  });
+  module.def("set_log_sink", [](py::object sink) { set_python_log_sink(Ref<>::borrow(sink.ptr())); });
+  module.def("end_logs", end_python_logs);
+  module.def("set_compilation_watcher",
+             [](py::object watcher) { set_compilation_watcher(Ref<>::borrow(watcher.ptr())); });
   module.def("set_comparison_clock", [](py::object clock) {
     if (clock.is_none()) return set_comparison_clock({});
     set_comparison_clock([clock] {

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "arrays/arrays.h"
+#include "cpython/objects.h"
 #include "frame_hook/dispatch.h"
+#include "frame_hook/events.h"
 #include "runtime/base/log.h"
 
 namespace fj {
@@ -30,6 +32,7 @@ constexpr int kDepth = 200;
 constexpr std::size_t kFunctions = 4096;
 
 thread_local ReachedFunctions* current = nullptr;
+thread_local const BreakPlace* place = nullptr;  // of the user's, innermost
 thread_local int depth = 0;
 thread_local std::uint64_t array_work = 0;
 
@@ -46,27 +49,43 @@ std::string directory_of(const char* module) {
   return slash == std::string::npos ? "" : path.substr(0, slash + 1);
 }
 
-/// The standard library and the insides of the array libraries. torch.nn's layers and functions are like the user's.
-bool is_library(PyCodeObject* code) {
+enum class Origin : std::uint8_t {
+  Users,
+  Others,   // installed packages and torch.nn, whose array work is compiled as the user's is
+  Library,  // the standard library and the insides of the array libraries
+};
+
+Origin origin_of(PyCodeObject* code) {
   const char* text = PyUnicode_AsUTF8(code->co_filename);
   if (text == nullptr) {
     PyErr_Clear();
-    return true;
+    return Origin::Library;
   }
   const std::string_view file = text;
-  if (file.starts_with("<frozen")) return true;
+  if (file.starts_with("<frozen")) return Origin::Library;
   const std::string& standard = once([] { return directory_of("os"); });
-  if (!standard.empty() && file.starts_with(standard))
-    return file.find("site-packages") == file.npos && file.find("dist-packages") == file.npos;
+  if (!standard.empty() && file.starts_with(standard) && file.find("site-packages") == file.npos &&
+      file.find("dist-packages") == file.npos)
+    return Origin::Library;
   for (const char* module : {"numpy", "framejit"})
     if (const std::string directory = directory_of(module); !directory.empty() && file.starts_with(directory))
-      return true;
+      return Origin::Library;
   const std::string torch = directory_of("torch");
-  if (torch.empty() || !file.starts_with(torch)) return false;
+  if (torch.empty() || !file.starts_with(torch))
+    return file.find("/site-packages/") == file.npos && file.find("/dist-packages/") == file.npos ? Origin::Users
+                                                                                                  : Origin::Others;
   const std::string_view inside = file.substr(torch.size());
   // Of recurrent layers and packed sequences each function is one call of the library, whatever is checked around it.
   return !inside.starts_with("nn/") || inside.ends_with("nn/modules/module.py") || inside.ends_with("/rnn.py") ||
-         inside.starts_with("nn/parallel/");
+                 inside.starts_with("nn/parallel/")
+             ? Origin::Library
+             : Origin::Others;
+}
+
+/// The lambda that makes a named tuple: collections compiles it, with globals of its own.
+bool is_of_namedtuple(PyObject* globals) {
+  PyObject* name = PyDict_CheckExact(globals) ? PyDict_GetItemString(globals, "__name__") : nullptr;
+  return name != nullptr && text_of(name).starts_with("namedtuple_");
 }
 
 bool is_array_module(PyObject* object) {
@@ -121,6 +140,25 @@ bool sees_arrays(const Reached& entry, FjFrame* frame) {
   return may_hold_array(reinterpret_cast<PyObject*>(fj_frame_function(frame)), 2);
 }
 
+/// Said once for a function of the user's, and for a line of the user's that calls those of a library.
+void left_to_cpython(const FunctionState& state) {
+  const FunctionState& users = state.of_library && place != nullptr ? place->state : state;
+  if (users.of_library || !log_enabled(Artifact::fallbacks, users.name)) return;
+  const std::string ours = directory_of("framejit");
+  if (!ours.empty() && text_of(state.code->co_filename).starts_with(ours)) return;
+  std::string what = users.name;
+  if (&users != &state) {
+    const int line = place->code.instrs[place->instruction].line;
+    if (!current->first_at(place->code.code, line)) return;
+    BreakEvent event;
+    event.file = text_of(reinterpret_cast<PyCodeObject*>(place->code.code)->co_filename);
+    event.line = line;
+    what = "what `" + event.source() + "` calls, at " + event.file + ":" + std::to_string(line) + " in " + users.name;
+  }
+  log(Artifact::fallbacks, "framejit: left to CPython: " + what + "\n  no array work in it in " +
+                               std::to_string(kPatience) + " calls from a graph break");
+}
+
 PyObject* run_reached(PyThreadState* thread, FjFrame* frame, int throwflag) {
   if (depth >= kDepth) return fj_pass_frame_unhooked(thread, frame, throwflag);
   struct Deeper {
@@ -142,9 +180,7 @@ PyObject* run_reached(PyThreadState* thread, FjFrame* frame, int throwflag) {
       looked_at ? run_entered_frame(entry->state, thread, frame) : fj_pass_frame(thread, frame, throwflag);
   entry->idle = entry->state.programs_run != own_before ? 0 : entry->idle + (looked_at || !entry->library);
   entry->barren = array_work != before ? 0 : entry->barren + 1;
-  if (entry->barren == kPatience && entry->passed == 0 && log_enabled(Artifact::fallbacks, entry->state.name))
-    log(Artifact::fallbacks, "framejit: left to CPython: " + entry->state.name + "\n  no array work in it in " +
-                                 std::to_string(kPatience) + " calls from a graph break");
+  if (entry->barren == kPatience && entry->passed == 0) left_to_cpython(entry->state);
   return result;
 }
 
@@ -155,7 +191,9 @@ Reached* ReachedFunctions::find(PyCodeObject* code, FjFrame* frame) {
   if (known != functions_.end()) [[likely]] return known->second.get();
   if (functions_.size() >= kFunctions) return nullptr;
   auto entry = std::make_shared<Reached>();
-  entry->library = is_library(code);
+  const Origin origin = origin_of(code);
+  entry->library = origin == Origin::Library;
+  entry->state.of_library = origin != Origin::Users || is_of_namedtuple(fj_frame_globals(frame));
   entry->mentions_arrays = !entry->library && mentions_arrays(code, fj_frame_globals(frame));
   entry->state.code = Ref<PyCodeObject>::borrow(code);
   entry->state.options = root_.options;
@@ -188,14 +226,22 @@ std::shared_ptr<Reached> ReachedFunctions::keep(PyCodeObject* code) const {
 ReachScope::ReachScope(PyThreadState* thread, ReachedFunctions* functions)
     : thread_(thread),
       outer_functions_(current),
+      outer_place_(place),
       outer_(fj_begin_reach(thread, functions != nullptr ? run_reached : nullptr)) {
   current = functions;
+}
+
+ReachScope::ReachScope(PyThreadState* thread, const BreakPlace& where) : ReachScope(thread, where.state.reached.get()) {
+  if (!where.state.of_library) place = &where;
 }
 
 ReachScope::~ReachScope() {
   fj_end_reach(thread_, outer_);
   current = outer_functions_;
+  place = outer_place_;
 }
+
+bool ReachedFunctions::first_at(const void* code, int line) { return said_.emplace(code, line).second; }
 
 void note_array_work(FunctionState& state) {
   state.programs_run++;

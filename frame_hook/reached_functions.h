@@ -11,7 +11,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "cpython/cpython.h"
 
@@ -27,6 +29,8 @@ class ReachedFunctions {
   /// Null: there are too many.
   Reached* find(PyCodeObject* code, FjFrame* frame);
   std::shared_ptr<Reached> keep(PyCodeObject* code) const;
+  /// Whether nothing has been said yet of what this line calls.
+  bool first_at(const void* code, int line);
   /// What runs now goes on.
   void clear();
   /// For Python's garbage collector: see CodeCache::traverse.
@@ -35,18 +39,29 @@ class ReachedFunctions {
  private:
   FunctionState& root_;
   std::unordered_map<PyCodeObject*, std::shared_ptr<Reached>> functions_;
+  std::set<std::pair<const void*, int>> said_;
+};
+
+/// The instruction at which a graph broke, or from which on CPython runs the frame.
+struct BreakPlace {
+  const FunctionState& state;
+  const FjCode& code;
+  int instruction;
 };
 
 /// While one exists, functions entered on this thread get segments in `functions`; null: they run as without framejit.
 class ReachScope {
  public:
   ReachScope(PyThreadState* thread, ReachedFunctions* functions);
+  /// Those that an instruction of `where` calls.
+  ReachScope(PyThreadState* thread, const BreakPlace& where);
   ~ReachScope();
   ReachScope(const ReachScope&) = delete;
 
  private:
   PyThreadState* thread_;
   ReachedFunctions* outer_functions_;
+  const BreakPlace* outer_place_;
   FjReach outer_;
 };
 

@@ -8,7 +8,7 @@ The function keeps its meaning; its work on numpy.ndarray and torch.Tensor runs 
 
 compile, disable, graph_break, is_compiling, warm_up    what is compiled, and when
 options, mark_dynamic, Dim, reset, cache_info           how it is compiled, and what is kept
-explain, set_logs                                       what became of a function, and why
+explain, set_logs, set_progress                         what becomes of a function, and why
 grad, value_and_grad, vjp, jvp, jacobian, hessian       derivatives of functions of arrays
 vmap, checkpoint, stop_gradient, custom_derivative      their companions
 capture, Graph, Node, from_fx, library_function         graphs as objects
@@ -37,6 +37,7 @@ else:
     from framejit._graph.nodes import Graph, Node
     from framejit._library_functions import library_function
     from framejit._pickle import reduce_function as _reduce_function, reduce_method as _reduce_method
+    from framejit._progress import set_progress
     from framejit._transforms import grad, hessian, jacobian, jvp, value_and_grad, vjp, vmap
 
     __all__ = [*_uncompiled.__all__, "CompiledFunction", "Graph", "Node"]

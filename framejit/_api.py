@@ -1,13 +1,12 @@
 """compile and its companions. Nothing here knows about tracing or shapes."""
 import contextlib
 import functools
-import re
 import sys
 import threading
 import types
 import warnings
 
-from framejit import _core
+from framejit import _core, _logs
 from framejit._backends import resolve
 from framejit._dim import LARGEST, Dim
 from framejit._errors import BackendError, Error, GraphBreakError, GraphError
@@ -248,7 +247,7 @@ is_compiling.__framejit_marker__ = "is_compiling"
 def options(**changes):
     """Within the block, on this thread, these options hold for every compiled function that is called.
 
-    changes: any options of `framejit.compile`: backend, mode, follow, logs, cache_folder (str); fullgraph, disable, strict, retire (bool);
+    changes: any options of `framejit.compile`: backend, mode, follow, cache_folder (str); fullgraph, disable, strict, retire, progress (bool);
     dynamic (bool or None); threads, recompile_limit, kept_bytes, node_limit, work_limit, instruction_limit, cache_bytes (int, 0 or
     more); tier ("auto", "quick", "optimised"). docs/options.md says what they do. Each is also an environment variable,
     FRAMEJIT_THREADS and the like, which holds where neither the block nor the function says otherwise.
@@ -303,23 +302,22 @@ def cache_info():
 def set_logs(*choices, sink=None):
     """What is logged from now on, in the place of what FRAMEJIT_LOGS or an earlier call said; without choices nothing.
 
-    choices: strs, each an artifact: "graph_breaks", "recompiles", "fallbacks", "graphs", "guards", "bytecode", "passes", "timings", "kernels",
-    "code", or "all"; "graphs:Encoder.*" is that of functions whose name the pattern matches. sink: `sink(artifact, text)`, two strs, is called
-    with each entry; not given: entries are written to stderr.
+    choices: strs, each an artifact: "graph_breaks", "recompiles", "fallbacks", "timings" (level INFO of `logging`), "graphs", "guards",
+    "bytecode", "passes", "kernels", "code" (DEBUG), or "all"; "graphs:Encoder.*" is that of functions whose name the pattern matches.
+    sink: `sink(artifact, text)`, two strs, is called with each entry; or a path, to whose file entries are appended, or a text file. Not
+    given: the file of FRAMEJIT_LOGS_FILE, else the logger "framejit.graph_breaks" and the like, and stderr where no handler is set up
+    for it. A level that is set for it, or for "framejit", holds; the root's doesn't. Failures inside framejit are logged without being
+    chosen, as warnings of "fallbacks".
 
-    Raises ValueError for an artifact that does not exist, TypeError for a sink that is not callable; then nothing has changed.
+    Raises ValueError for an artifact that does not exist, TypeError for another sink, OSError for a path that can't be written, ValueError
+    for a file that can't; then nothing has changed. What a sink raises is reported as unraisable, and the program goes on.
 
         entries = []
         framejit.set_logs("graph_breaks", "recompiles", sink=lambda artifact, text: entries.append(text))
     """
-    if sink is not None and not callable(sink):
-        raise TypeError(f"framejit.set_logs: a sink is a callable of an artifact and a text, not {sink!r}")
-    try:
-        _core.set_logs(",".join(choices))
-    except ValueError as error:
-        asked, known = re.fullmatch(r"no log is called '(.*)'; there are: (.*)", str(error), re.S).groups()
-        raise ValueError(f"{error}{did_you_mean(asked, known.split(', '))}") from None
-    _core.set_log_sink(sink)
+    function = None if sink is None else _logs.as_sink(sink, "framejit.set_logs")
+    _logs.choose(",".join(choices))
+    _logs.set_sink(function)
 
 
 def warm_up(function, *examples):
@@ -397,7 +395,7 @@ def _is_pair(value):
 
 def given_options(compiled):
     """The options of a compiled function that differ from the defaults, as `compile` takes them."""
-    plain, given = _core.options_of(_core.compile_function(_nothing, {}, None)), _core.options_of(compiled)
+    plain, given = _core.environment_options(), _core.options_of(compiled)
     parse = {"true": True, "false": False, "none": None}
     changed = {name: parse.get(text, int(text) if text.lstrip("-").isdigit() else text)
                for name, text in given.items() if text != plain[name]}

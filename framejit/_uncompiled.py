@@ -91,7 +91,7 @@ def _nothing(*arguments, **keywords):
     """Has something to do only where something is compiled."""
 
 
-graph_break = mark_dynamic = reset = set_logs = register_backend = _nothing
+graph_break = mark_dynamic = reset = set_logs = set_progress = register_backend = _nothing
 
 
 def warm_up(function, *examples):
@@ -108,5 +108,5 @@ def cache_info():
 
 __all__ = ["BackendError", "Dim", "Error", "GraphBreakError", "GraphError", "cache_info", "capture", "checkpoint", "compile",
            "custom_derivative", "disable", "explain", "from_fx", "fx_backend", "grad", "graph_break", "hessian", "is_compiling",
-           "jacobian", "jvp", "library_function", "mark_dynamic", "options", "register_backend", "reset", "set_logs", "stop_gradient",
-           "value_and_grad", "vjp", "vmap", "warm_up"]
+           "jacobian", "jvp", "library_function", "mark_dynamic", "options", "register_backend", "reset", "set_logs", "set_progress",
+           "stop_gradient", "value_and_grad", "vjp", "vmap", "warm_up"]

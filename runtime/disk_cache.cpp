@@ -17,6 +17,8 @@
 
 #include <llvm/Support/xxhash.h>
 
+#include "runtime/base/log.h"
+
 namespace fj {
 namespace {
 
@@ -277,13 +279,13 @@ void DiskCache::fail(const std::string& file, int error) {
     ++counts_.failures;
     if (std::exchange(said_failure_, true)) return;
   }
-  std::fprintf(
-      stderr,
-      "framejit: a file of the kernel cache %s can't be written: %s\n"
-      "  file  %s\n"
-      "  cost  other processes compile its kernel again; this is said once, for the first such file\n"
-      "  try   FRAMEJIT_CACHE_FOLDER=<a folder that can be written>, or FRAMEJIT_CACHE_BYTES=0 to keep no kernels\n",
-      folder_.c_str(), std::strerror(error), file.c_str());
+  log(Artifact::fallbacks,
+      "framejit: a file of the kernel cache " + folder_ + " can't be written: " + std::strerror(error) + "\n  file  " +
+          file +
+          "\n  cost  other processes compile its kernel again; this is said once, for the first such file"
+          "\n  try   FRAMEJIT_CACHE_FOLDER=<a folder that can be written>, or FRAMEJIT_CACHE_BYTES=0 to keep no "
+          "kernels",
+      LogLevel::warning);
 }
 
 void DiskCache::refuse(const std::string& file, const char* why) {
@@ -292,12 +294,11 @@ void DiskCache::refuse(const std::string& file, const char* why) {
     ++counts_.rejected;
     if (std::exchange(said_refusal_, true)) return;
   }
-  std::fprintf(stderr,
-               "framejit: a file of the kernel cache %s is not read: it %s\n"
-               "  file  %s\n"
-               "  cost  its kernel is compiled again; this is said once, for the first such file\n"
-               "  try   delete it, or FRAMEJIT_CACHE_FOLDER=<a folder that only you can write>\n",
-               folder_.c_str(), why, file.c_str());
+  log(Artifact::fallbacks,
+      "framejit: a file of the kernel cache " + folder_ + " is not read: it " + why + "\n  file  " + file +
+          "\n  cost  its kernel is compiled again; this is said once, for the first such file"
+          "\n  try   delete it, or FRAMEJIT_CACHE_FOLDER=<a folder that only you can write>",
+      LogLevel::warning);
 }
 
 DiskCache::Counts DiskCache::counts() const {

@@ -35,6 +35,7 @@ struct Exit {
   BreakReason reason{};
   std::string detail;                  // "`if loss > best:` tests a f32[] tensor"
   std::string file, function;          // where the user's code breaks (the inlined callee, if any)
+  std::vector<std::string> calls;      // functions that lead there, the outermost first; empty: not known
   int line = 0;
   bool region = false;                 // Loop: a region is expected to run it
 };

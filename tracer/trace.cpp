@@ -175,6 +175,7 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
       exit.file = tracer.break_location ? tracer.break_location->file : start.file;
       exit.line = tracer.break_location ? tracer.break_location->line : start.line;
       exit.function = tracer.break_location ? tracer.break_function : start.function;
+      exit.calls = tracer.break_calls;
       return empty_segment(request, std::move(exit));
     }
     FJ_CHECK(stop_step < 0 || broke_at < stop_step, "a retrace went further than the trace before");
@@ -202,6 +203,7 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
       exit.file = tracer.break_location->file;
       exit.line = tracer.break_location->line;
       exit.function = tracer.break_function;
+      exit.calls = tracer.break_calls;
     } else {
       exit.file = place.file;
       exit.line = place.line;

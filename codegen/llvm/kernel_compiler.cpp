@@ -3,7 +3,6 @@
 #include "codegen/llvm/kernel_compiler.h"
 
 #include <atomic>
-#include <cstdio>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -20,6 +19,7 @@
 #include "codegen/llvm/jit.h"
 #include "runtime/background.h"
 #include "runtime/base/error.h"
+#include "runtime/base/log.h"
 #include "runtime/base/phase.h"
 #include "runtime/disk_cache.h"
 
@@ -139,7 +139,8 @@ class CompiledKernel : public KernelCode, public std::enable_shared_from_this<Co
     } catch (const std::exception& error) {
       // The quick code is right; this is a bug of ours all the same.
       if (counts().failed++ == 0)
-        std::fprintf(stderr, "framejit: the optimised code of a kernel could not be made: %s\n", error.what());
+        log(Artifact::fallbacks,
+            std::string("framejit: the optimised code of a kernel could not be made: ") + error.what(), LogLevel::warning);
     }
   }
 

@@ -14,8 +14,9 @@ import re
 import sys
 
 import framejit
-from framejit import _api, _core
+from framejit import _core
 from framejit._backends import resolve
+from framejit._logs import as_sink
 from framejit._nearest import did_you_mean
 from framejit._tools.text import counted, size
 
@@ -120,7 +121,7 @@ def control_group_cores():
 
 
 def threads(cores):
-    given = int(_options()["threads"])
+    given = int(_core.environment_options()["threads"])
     if given:
         return {"framejit": given, "why": "the option threads"}
     count, why = cores["allowed"] or cores["machine"] or 1, "the cores this process may run on"
@@ -239,11 +240,6 @@ def nvrtc():
 
 # ---- framejit's own
 
-def _options():
-    """Every option as framejit has it for a function that is given none."""
-    return _core.options_of(_core.compile_function(_api._nothing, {}, None))
-
-
 def cache():
     disk = framejit.cache_info()["disk"]
     folder = disk["folder"]
@@ -282,13 +278,18 @@ def _problem(name, text):
             framejit.set_logs(text)
             framejit.set_logs()
             return ""
+        if name == "logs_file":
+            if text:
+                as_sink(text, "FRAMEJIT_LOGS_FILE")
+            return ""
         if name == "backend":
             if not _core.is_builtin_backend(text):
                 resolve(text)
             return ""
     except Exception as error:  # an entry point of somebody else's is imported
         return str(error)
-    given, words = _options()[name], {"1": "true", "on": "true", "yes": "true", "0": "false", "off": "false", "no": "false", "auto": "none"}
+    given = _core.environment_options()[name]
+    words = {"1": "true", "on": "true", "yes": "true", "0": "false", "off": "false", "no": "false", "auto": "none"}
     if text and given not in (text, text.lower(), words.get(text.lower()), text.lstrip("0")):
         return f"it is no value of the option {name}, which stays {given!r}"
     return ""
@@ -296,7 +297,7 @@ def _problem(name, text):
 
 def off(found):
     """A sentence for each thing that does not happen, or is not there."""
-    sentences, given = [], _options()
+    sentences, given = [], _core.environment_options()
     if (reason := _core.self_check()) is not None:
         sentences.append(f"compiling: {reason}")
     if given["disable"] == "true":

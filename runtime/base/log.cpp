@@ -16,7 +16,12 @@ namespace fj {
 namespace {
 
 constexpr std::string_view names[] = {
-#define FJ_ARTIFACT(name, sentence) #name,
+#define FJ_ARTIFACT(name, level, sentence) #name,
+#include "runtime/base/log.def"
+};
+
+constexpr LogLevel levels[] = {
+#define FJ_ARTIFACT(name, level, sentence) LogLevel::level,
 #include "runtime/base/log.def"
 };
 
@@ -136,14 +141,16 @@ bool log_enabled_for(Artifact artifact, std::string_view function) {
   return false;
 }
 
-void log(Artifact artifact, const std::string& text) {
+void log(Artifact artifact, const std::string& text) { log(artifact, text, levels[int(artifact)]); }
+
+void log(Artifact artifact, const std::string& text, LogLevel level) {
   std::shared_ptr<const LogSink> sink;
   {
     std::lock_guard lock(state().mutex);
     sink = state().sink;
   }
   // Outside the lock: a sink runs Python code, which may log.
-  if (sink) return (*sink)(artifact, text);
+  if (sink) return (*sink)(artifact, level, text);
   std::string line = text;
   if (line.empty() || line.back() != '\n') line += '\n';
   std::fwrite(line.data(), 1, line.size(), stderr);

@@ -3,7 +3,7 @@
 ///     if (log_enabled(Artifact::graphs, function)) log(Artifact::graphs, text(graph));
 ///
 /// `log_enabled` with nothing chosen is one load. Text goes to stderr, or to the sink Python has set. Safe on any
-/// thread; a sink that needs the GIL takes it.
+/// thread, also on one that other threads wait for: a sink must wait for nothing.
 #pragma once
 
 #include <atomic>
@@ -17,9 +17,12 @@
 namespace fj {
 
 enum class Artifact : std::uint8_t {
-#define FJ_ARTIFACT(name, sentence) name,
+#define FJ_ARTIFACT(name, level, sentence) name,
 #include "runtime/base/log.def"
 };
+
+/// The numbers are those of Python's logging.
+enum class LogLevel : std::uint8_t { debug = 10, info = 20, warning = 30 };
 
 std::string_view name(Artifact artifact);
 std::span<const std::string_view> artifact_names();
@@ -28,7 +31,7 @@ std::span<const std::string_view> artifact_names();
 /// else a sentence for the user, and nothing has changed.
 std::optional<std::string> set_logs(std::string_view choice);
 
-using LogSink = std::function<void(Artifact, const std::string& text)>;
+using LogSink = std::function<void(Artifact, LogLevel, const std::string& text)>;
 /// Empty: stderr.
 void set_log_sink(LogSink sink);
 
@@ -42,7 +45,8 @@ inline bool log_enabled(Artifact artifact, std::string_view function = {}) {
   return (logged_artifacts.load(std::memory_order_relaxed) >> int(artifact) & 1) && log_enabled_for(artifact, function);
 }
 
-/// Writes `text`, which may have several lines and needs no newline at its end.
+/// Writes `text`, which may have several lines and needs no newline at its end. The level is the artifact's.
 void log(Artifact artifact, const std::string& text);
+void log(Artifact artifact, const std::string& text, LogLevel level);
 
 }  // namespace fj

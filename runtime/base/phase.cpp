@@ -16,6 +16,10 @@ constexpr const char* names[] = {
 
 }  // namespace
 
+void say_phase(Phase phase) {
+  if (phase_watcher != nullptr) phase_watcher->at(names[std::size_t(phase)]);
+}
+
 PhaseTimer::~PhaseTimer() {
   const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - start_;
   times[std::size_t(phase_)] += taken.count();

@@ -20,10 +20,24 @@ constexpr int kPhases = 0
 
 using PhaseTimes = std::array<std::int64_t, kPhases>;
 
+/// Who is told how far the compilation on this thread is; null: nobody. It may run Python, and so is set only as long
+/// as the thread has the GIL.
+class PhaseWatcher {
+ public:
+  virtual void at(const char* stage) = 0;
+
+ protected:
+  ~PhaseWatcher() = default;
+};
+inline thread_local PhaseWatcher* phase_watcher = nullptr;
+
+/// Where a phase begins, and now and then within a long one.
+void say_phase(Phase phase);
+
 /// Adds the time of its life to a phase of this thread. Timers don't nest.
 class PhaseTimer {
  public:
-  explicit PhaseTimer(Phase phase) : phase_(phase), start_(std::chrono::steady_clock::now()) {}
+  explicit PhaseTimer(Phase phase) : phase_(phase), start_(std::chrono::steady_clock::now()) { say_phase(phase); }
   ~PhaseTimer();
   PhaseTimer(const PhaseTimer&) = delete;
 

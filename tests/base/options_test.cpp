@@ -72,11 +72,14 @@ TEST(Log, PatternsChooseFunctions) {
 
 TEST(Log, ASinkReceivesWhatIsLogged) {
   std::string received;
-  set_log_sink(
-      [&](Artifact artifact, const std::string& text) { received += std::string(name(artifact)) + ":" + text; });
+  set_log_sink([&](Artifact artifact, LogLevel level, const std::string& text) {
+    received += std::string(name(artifact)) + ":" + std::to_string(int(level)) + ":" + text + "\n";
+  });
   log(Artifact::recompiles, "text");
+  log(Artifact::graphs, "long");
+  log(Artifact::fallbacks, "ours", LogLevel::warning);
   set_log_sink({});
-  EXPECT_EQ(received, "recompiles:text");
+  EXPECT_EQ(received, "recompiles:20:text\ngraphs:10:long\nfallbacks:30:ours\n");
 }
 
 }  // namespace

@@ -432,7 +432,7 @@ class Logged {
  public:
   Logged() {
     set_logs("fallbacks");
-    set_log_sink([this](Artifact, const std::string& text) { lines.push_back(text); });
+    set_log_sink([this](Artifact, LogLevel, const std::string& text) { lines.push_back(text); });
   }
   ~Logged() {
     set_log_sink({});

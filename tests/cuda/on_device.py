@@ -630,9 +630,8 @@ def test_what_the_driver_refuses_is_said_with_the_users_line(function, capsys):
 
     x = sample(8)
     fake.fail(function, 700)
-    with framejit.options(logs="fallbacks"):
-        compiled = framejit.compile(f)
-        assert_same(compiled(x), f(x))
+    compiled = framejit.compile(f)
+    assert_same(compiled(x), f(x))
     line = f.__code__.co_firstlineno + 1
     said = framejit.explain(compiled).so_far().text()
     assert re.search(rf"CUDA error 700 \(an illegal memory access was encountered\) {function}ing kernel0 \(.*on_device.py:{line}\)", said), said

@@ -231,12 +231,13 @@ def test_doctor_finds_torch(folder):
 
 def test_doctor_names_options_that_are_ignored(folder):
     environment = {"FRAMEJIT_THREDS": "2", "FRAMEJIT_LOGS": "graph", "FRAMEJIT_TIER": "optimized", "FRAMEJIT_BACKEND": "lvm",
-                   "FRAMEJIT_DISABLE": "yes", "FRAMEJIT_NODE_LIMIT": "007"}
+                   "FRAMEJIT_LOGS_FILE": "/no/such", "FRAMEJIT_DISABLE": "yes", "FRAMEJIT_NODE_LIMIT": "007"}
     found = json.loads(command(folder, "doctor", "--json", environment=environment).stdout)
     ignored = found["options"]["ignored"]
-    assert sorted(ignored) == ["FRAMEJIT_BACKEND", "FRAMEJIT_LOGS", "FRAMEJIT_THREDS", "FRAMEJIT_TIER"]
+    assert sorted(ignored) == ["FRAMEJIT_BACKEND", "FRAMEJIT_LOGS", "FRAMEJIT_LOGS_FILE", "FRAMEJIT_THREDS", "FRAMEJIT_TIER"]
     assert ignored["FRAMEJIT_THREDS"]["why"] == "framejit has no option of this name; did you mean 'FRAMEJIT_THREADS'?"
     assert ignored["FRAMEJIT_LOGS"]["why"].endswith("; did you mean 'graphs'?")
+    assert ignored["FRAMEJIT_LOGS_FILE"]["why"].endswith("the file of the logs can't be written: No such file or directory: '/no/such'")
     assert ignored["FRAMEJIT_BACKEND"]["why"].endswith("; did you mean 'llvm'?")
     assert ignored["FRAMEJIT_TIER"]["why"] == "it is no value of the option tier, which stays 'auto'"
     assert found["options"]["set"]["FRAMEJIT_DISABLE"] == "yes"

@@ -113,7 +113,7 @@ def f(x):
      lambda: framejit.options(backend="lvm").__enter__()),
     (ValueError, "no log is called 'graph'; there are: all, graph_breaks, recompiles, fallbacks, graphs, guards, bytecode, passes, timings, kernels, "
      "code; did you mean 'graphs'?", lambda: framejit.set_logs("kernels", "graph:Encoder.*")),
-    (TypeError, "framejit.set_logs: a sink is a callable of an artifact and a text, not 3", lambda: framejit.set_logs(sink=3))])
+    (TypeError, "framejit.set_logs: a sink is a callable of an artifact and a text, a path or a text file, not 3", lambda: framejit.set_logs(sink=3))])
 def test_mistyped_words_name_the_nearest(kind, said, ask, monkeypatch):
     monkeypatch.setattr("framejit._backends._registered", {})
     with pytest.raises(kind) as raised:

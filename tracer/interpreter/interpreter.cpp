@@ -5,6 +5,7 @@
 #include "graph_ir/rules/conditions.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
+#include "runtime/base/phase.h"
 #include "tracer/frontends/numpy/calls.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/regions/forecast.h"
@@ -134,7 +135,11 @@ void TraceRun::let_go(int slot) {
     break_graph(BreakReason::UnsupportedObject, "lets go of an object whose end runs Python code");
 }
 
+/// Instructions between two looks at the clock of who watches: a call of Python, in much more time than one takes.
+constexpr int kSaid = 1024;
+
 void TraceRun::check_limits() {
+  if (instruction_count_ % kSaid == 0) say_phase(Phase::trace);
   if (++instruction_count_ > request.instruction_limit) break_graph(BreakReason::GraphTooLong, "too many instructions");
   if (int(graph().nodes.size()) > request.node_limit)
     break_graph(request.cut ? BreakReason::TooMuchWork : BreakReason::GraphTooLong,
@@ -256,6 +261,9 @@ V TraceRun::run_frame(Frame& frame) {
     if (!break_location) {
       break_location = location();
       break_function = text_of(frames[users_frame(frames)]->co->co_qualname);
+      for (std::size_t i = 0; i <= users_frame(frames); ++i)
+        if (i == 0 || !is_of_packages(frames[i]->globals.get(), {"framejit"}))
+          break_calls.push_back(text_of(frames[i]->co->co_qualname));
     }
     throw;
   }

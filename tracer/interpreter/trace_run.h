@@ -193,6 +193,7 @@ class TraceRun final : public Tracer {
   std::vector<std::shared_ptr<IteratorValue>> generators;  // made in the trace
   std::optional<Location> break_location;
   std::string break_function;
+  std::vector<std::string> break_calls;
   std::size_t nodes_before_instruction = 0;
   int comparisons = 0;               // comparisons of containers that are under way, one inside of the other
   bool uses_torch = false, uses_numpy = false;
