@@ -155,10 +155,10 @@ def test_breaks_that_do_not_fit_are_counted_by_reason():
 
 def test_an_encoder_of_twelve_layers_is_told_in_forty_lines(encoded):
     lines = in_bounds(encoded)
-    assert lines[0].startswith("TransformerEncoder: 1 graph, ") and ", 12 library calls, 0 breaks" in lines[0]
+    assert lines[0].startswith("TransformerEncoder: 1 graph, ") and " kernels, 0 breaks" in lines[0]
     assert len(encoded.text().split("\n")) > 1000
-    calls = [kernel for kernel in encoded.kernels if kernel.kind == "call"]
-    assert sum(kernel.count for kernel in calls) == 12 and {kernel.module for kernel in calls} == {f"layers.{i}" for i in range(12)}
+    assert not any(kernel.kind == "call" for kernel in encoded.kernels)
+    assert {f"layers.{i}" for i in range(12)} <= {kernel.module for kernel in encoded.kernels}
     users = encoded.guards[0].users
     assert any(guard == "src: f32[2, 10, 64]" for guard in users) and "self.layers.0.linear1.weight: f32[128, 64]" in "\n".join(users)
     assert len(encoded.guards[0].all) > 1000 and not any("__dict__" in guard or "__globals__" in guard for guard in users)
