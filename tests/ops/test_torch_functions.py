@@ -160,6 +160,12 @@ def test_a_loss_of_two_tensors_whose_sizes_change_together(name, reduction):
     same_as_eager(f, torch.arange(6.0), torch.ones(6), dynamic=True, breaks=())
 
 
+def test_a_number_in_the_place_of_the_first_tensor_is_left_to_torch():
+    compiled = framejit.compile(lambda x, n: x + torch.div(n, 2, rounding_mode="trunc"))
+    assert torch.equal(compiled(torch.ones(2), 5), torch.full((2,), 3.0))
+    assert [entry.number for entry in framejit.explain(compiled).so_far().breaks] == ["FJ106"]
+
+
 @pytest.mark.parametrize("dim", [0, 1, -1, -2])
 def test_cat_skips_an_empty_1_d_tensor_among_others(dim):
     empty, x = torch.tensor([]), torch.arange(6.0).reshape(2, 3)
