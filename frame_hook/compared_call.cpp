@@ -73,7 +73,7 @@ bool may_be_slower(const Segment& segment, const Options& options, bool own_back
     return false;
   // What runs on a device takes no time of the caller's that could be compared.
   if (!segment.covers_function || segment.device != kHost || segment.derivative || segment.eager_gradient ||
-      segment.asked_compiling || !segment.conditions.empty())
+      segment.told_compiled || !segment.conditions.empty())
     return false;
   if (!segment.program || segment.graph->nodes.size() > kComparedUpdates) return false;
   const std::vector<bool> updates = updates_of_inputs(segment);

@@ -46,8 +46,9 @@ Options changed(Options options, const py::dict& changes) {
       known = true;
       const bool text_wanted = row.type == OptionType::Text, flag = row.type == OptionType::Flag,
                  tristate = row.type == OptionType::Tristate;
-      if (text_wanted != py::isinstance<py::str>(value) ||
-          ((flag || tristate) && !PyBool_Check(value.ptr()) && !(tristate && value.is_none())))
+      const bool unset = tristate && (value.is_none() || text == "auto");
+      if (!unset && (text_wanted != py::isinstance<py::str>(value) ||
+                     ((flag || tristate) && !PyBool_Check(value.ptr()))))
         throw py::type_error("framejit option " + name + ": " + text + " is not " +
                              (text_wanted ? "a string"
                               : flag      ? "True or False"

@@ -105,7 +105,7 @@ class Segment {
   int nodes = 0;
   mutable std::size_t bytes = 0;                   // that keeping it costs, about; grows with each backward
   bool edited = false;          // by the user's passes: CPython's run of the function gives something else
-  bool asked_compiling = false;  // the user's code has asked whether it is compiled: eagerly it may do something else
+  bool told_compiled = false;   // the user's code was told that it is compiled: eagerly it may do something else
   mutable std::uint64_t last_used = 0;             // a clock of hits
   mutable std::unique_ptr<EagerRace> race;  // with CPython; null: compiled is faster, or not to be compared
 

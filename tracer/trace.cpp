@@ -4,12 +4,14 @@
 /// trace moves the stop to the loop's header, so that the loop body becomes a segment of its own.
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "graph_ir/pipeline.h"
 #include "runtime/base/error.h"
 #include "runtime/base/phase.h"
 #include "segment/finalizers.h"
 #include "tracer/exits/exit_builder.h"
+#include "tracer/frontends/acceptance.h"
 #include "tracer/interpreter/loops.h"
 #include "tracer/interpreter/trace_run.h"
 #include "tracer/restart.h"
@@ -110,9 +112,19 @@ std::unique_ptr<GuardSet> loosened(const GuardSet& guards, std::shared_ptr<Sourc
   return loose;
 }
 
-std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
+/// What the code does if torch's questions whether it is compiled are answered `told`.
+struct Way {
+  bool told;
+  bool decided;                     // no other way will be taken
+  bool asked = false;               // one of these questions was asked
+  std::optional<Exit> first_break;  // of the first run, which goes furthest
+  bool unedited = false;            // the user's edit has not been given the piece
+};
+
+std::unique_ptr<Segment> trace_way(const TraceRequest& request, Way& way) {
   DecodeCache decodes;
   Learnt learnt;
+  learnt.torch_is_compiling = way.told;
   int stop_step = -1;
   Exit exit;
   while (true) {
@@ -123,6 +135,8 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
     std::optional<Exit> fresh;
     try {
       V result = tracer.run();
+      way.asked = way.asked || tracer.asked_torch;
+      tracer.unedited = way.unedited = way.told && !way.decided;
       auto segment = build_return(tracer, result);
       segment->exit = exit_at(request, request.start_instruction, Exit::Kind::Return);
       if (!has_array_work(*segment) || !(tracer.uses_torch || tracer.uses_numpy)) {
@@ -138,6 +152,7 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
     } catch (const StopReached&) {
       try {
         ask_empty_caches(tracer);
+        tracer.unedited = way.unedited = way.asked && !way.decided;
         auto segment = build_stop(tracer, exit);
         segment->passes = whole_passes(request, *segment, tracer.step_pc);
         return segment;
@@ -167,6 +182,7 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
       fresh->detail = failure.detail;
     }
     PyErr_Clear();
+    way.asked = way.asked || tracer.asked_torch;
     if (request.follow) {
       // No piece of it is of use: where and why it broke is all that is wanted.
       exit = *fresh;
@@ -176,6 +192,7 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
       exit.line = tracer.break_location ? tracer.break_location->line : start.line;
       exit.function = tracer.break_location ? tracer.break_function : start.function;
       exit.calls = tracer.break_calls;
+      way.first_break = exit;
       return empty_segment(request, std::move(exit));
     }
     FJ_CHECK(stop_step < 0 || broke_at < stop_step, "a retrace went further than the trace before");
@@ -216,7 +233,54 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
                                  FJ_WITH_EXCEPT_START};
     if (std::find(std::begin(kHandling), std::end(kHandling), at.opcode) != std::end(kHandling))
       exit.kind = Exit::Kind::Loop;
+    if (!way.first_break) way.first_break = exit;
   }
+}
+
+/// A long loop is none: its body is captured too.
+bool is_break(const Exit& exit) {
+  return exit.kind == Exit::Kind::Break ||
+         (exit.kind == Exit::Kind::Loop && exit.reason != BreakReason::LoopTooLong);
+}
+
+/// Whether the way breaks where the program raises an error.
+bool raises(const Way& way) {
+  return way.first_break && (way.first_break->reason == BreakReason::Raise ||
+                             way.first_break->reason == BreakReason::ErrorWhileTracing);
+}
+
+/// The same, or does so for all that is known: what stands in for the arguments is refused.
+bool may_raise(const Way& way) {
+  return raises(way) || (way.first_break && way.first_break->detail.find(kRefused) != std::string::npos);
+}
+
+/// Whether the code is to be compiled as it runs when it is told of a compiler: this goes further than CPython's way,
+/// not past an error of that one, and has no error of its own. What it changes besides (masks left out, other sizes) is
+/// nothing that eager code does.
+bool goes_further(const Way& told, const Segment& there, const Way& eager, const Segment& here) {
+  if (there.exit.kind == Exit::Kind::Handover) return !has_array_work(here);  // CPython runs it, and is told nothing
+  if (there.eager_gradient) return false;                                     // nor is it where torch has to derive
+  if (may_raise(told) && told.first_break->instruction != eager.first_break->instruction) return false;
+  const bool whole = there.exit.kind == Exit::Kind::Return;
+  if (raises(eager) && (whole || there.exit.instruction > eager.first_break->instruction)) return false;
+  return whole || there.exit.instruction > here.exit.instruction;
+}
+
+/// Torch's questions whether code is compiled are answered as in CPython. Where that way breaks, the code is told of a
+/// compiler in one more trace: public model code keeps away from values then.
+std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
+  Way way{request.torch_is_compiling.value_or(false), request.torch_is_compiling.has_value()};
+  auto segment = trace_way(request, way);
+  if (!way.decided && way.asked && is_break(segment->exit)) {
+    Way told{true, false};
+    if (auto there = trace_way(request, told); goes_further(told, *there, way, *segment)) {
+      segment = std::move(there);
+      way = std::move(told);
+    }
+  }
+  if (!request.edit || !way.unedited) return segment;
+  Way chosen{way.told, true};
+  return trace_way(request, chosen);
 }
 
 }  // namespace

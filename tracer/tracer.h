@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -60,6 +61,9 @@ struct TraceRequest {
   /// so (Segment::conditions). `decisions`: the outcomes of the first branches, as a run has found them.
   bool follow = false;
   std::vector<bool> decisions;
+  /// What torch's questions whether code is compiled are answered. Not given: false as in CPython, and true if that
+  /// trace breaks where the other does not.
+  std::optional<bool> torch_is_compiling;
   /// Is given the piece when its graph is as captured, before derivatives are taken of it. True: the graph has been
   /// changed, all but its inputs and the types of its results.
   std::function<bool(Segment&, const GuardSet&, const SourceTable&)> edit;
@@ -78,7 +82,8 @@ class Tracer {
   virtual SourceTable& sources() const = 0;
   virtual Location location() const = 0;       // the user's line being traced
   virtual std::string function() const = 0;    // and the qualified name of its function
-  virtual void note_asked_compiling() = 0;     // the user's code has asked whether it is compiled
+  /// What torch's questions whether code is compiled are answered in this trace; noted as asked.
+  virtual bool torch_is_compiling() = 0;
 
   // ---- making values
   virtual V constant(Ref<> object) = 0;        // no guard needed

@@ -160,6 +160,36 @@ def test_a_loss_of_two_tensors_whose_sizes_change_together(name, reduction):
     same_as_eager(f, torch.arange(6.0), torch.ones(6), dynamic=True, breaks=())
 
 
+def test_a_number_in_the_place_of_the_first_tensor_is_left_to_torch():
+    compiled = framejit.compile(lambda x, n: x + torch.div(n, 2, rounding_mode="trunc"))
+    assert torch.equal(compiled(torch.ones(2), 5), torch.full((2,), 3.0))
+    assert [entry.number for entry in framejit.explain(compiled).so_far().breaks] == ["FJ106"]
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1, -2])
+def test_cat_skips_an_empty_1_d_tensor_among_others(dim):
+    empty, x = torch.tensor([]), torch.arange(6.0).reshape(2, 3)
+    same_as_eager(lambda x: torch.cat([torch.tensor([], dtype=x.dtype), x], dim=dim), x)
+    same_as_eager(lambda e, x: torch.cat([e, x], dim=dim), empty, x)
+    same_as_eager(lambda e, x: torch.cat([x, e, x.T.contiguous().T], dim=dim) + 1, empty, x)
+    same_as_eager(lambda e, x: torch.cat([e, x], dim=dim), empty.double(), x)
+    same_as_eager(lambda e, x: torch.cat([e, x], dim=dim), empty.long(), x)
+    same_as_eager(lambda e, x: torch.cat([e, x], dim=dim), empty, x[:0])
+    same_as_eager(lambda e, x: torch.cat([e, x], dim=dim), empty, torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last))
+    compiled = framejit.compile(lambda e, x: torch.cat([e, x], dim=0))
+    result = compiled(empty, x)
+    result += 1
+    assert torch.equal(result, x + 1) and torch.equal(x, torch.arange(6.0).reshape(2, 3))
+    with pytest.raises(RuntimeError):
+        compiled(torch.ones(1), x)
+    leaf = x.clone().requires_grad_()
+    compiled(empty, leaf).square().sum().backward()
+    assert torch.equal(leaf.grad, 2 * x)
+    both = empty.clone().requires_grad_(), x.clone().requires_grad_()
+    compiled(*both).square().sum().backward()
+    assert both[0].grad.shape == (0,) and torch.equal(both[1].grad, 2 * x)
+
+
 @pytest.mark.parametrize("offset", [0, 10**9 - 1])
 def test_what_does_not_depend_on_an_empty_loop_is_not_loaded(offset):
     empty = torch.empty_strided((0, 10**9), (0, 1))

@@ -337,7 +337,7 @@ def test_a_size_that_only_the_library_knows_is_a_break_that_goes_on():
 
 
 @needs_torch
-def test_torch_is_told_that_code_is_traced():
+def test_torchs_questions_whether_code_is_traced_are_answered_as_in_eager_code():
     def f(x):
         factor = 2.0 if torch.compiler.is_compiling() and torch.compiler.is_dynamo_compiling() else 1.0
         assert not torch.jit.is_tracing() and not torch.jit.is_scripting() and not torch.compiler.is_exporting()
@@ -346,7 +346,7 @@ def test_torch_is_told_that_code_is_traced():
     framejit.reset()
     compiled = framejit.compile(f)
     x = torch.ones(3)
-    assert (compiled(x)[0] == 2).all() and compiled(x)[1] is True
+    assert (compiled(x)[0] == 1).all() and compiled(x)[1] is True
     assert (f(x)[0] == 1).all() and f(x)[1] is False
     assert framejit.cache_info()["breaks"] == 0
 

@@ -832,11 +832,11 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   segment_->nodes = int(t_.graph().nodes.size());
   segment_->graph = t_.graph_;
   segment_->externs = t_.externs;
-  segment_->edited = t_.request.edit && t_.request.edit(*segment_, t_.guards(), t_.sources());
+  segment_->edited = t_.request.edit && !t_.unedited && t_.request.edit(*segment_, t_.guards(), t_.sources());
   if (segment_->edited) segment_->collects = 0;
   derive();
   segment_->ran_backward = t_.gradients->ran_backward;
-  segment_->asked_compiling = t_.asked_compiling;
+  segment_->told_compiled = t_.told_compiled;
   segment_->guards = std::move(t_.guards_);
   for (RecipeStep& step : recipe.steps) step.late = t_.graph().is_late(step.expression);
   return std::move(segment_);

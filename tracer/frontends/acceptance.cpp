@@ -269,7 +269,7 @@ void require_accepted(Tracer& tracer, Library library, Handler handler, PyObject
     const std::string answer =
         found != known.end() ? found->second : ask(StandIns(tracer, library, arguments, true), callable);
     if (found == known.end()) known.emplace(key, answer);
-    if (!answer.empty()) unsupported("arguments that the library refuses: " + answer);
+    if (!answer.empty()) unsupported(kRefused + answer);
   } catch (NotAsked) {
   }
 }

@@ -10,6 +10,9 @@
 
 namespace fj {
 
+/// What a break says of them, before the library's answer.
+inline constexpr const char* kRefused = "arguments that the library refuses: ";
+
 /// Breaks with UnsupportedOperation where the library raises on such arguments: then it is to raise itself. `callable`:
 /// the function, or the method as its class has it, which gets the array first. `identity`: a text that names it for
 /// ever.

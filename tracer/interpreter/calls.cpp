@@ -383,7 +383,7 @@ V marked_function(TraceRun& t, RowlessCall& call) {
   const std::string mark = marker(call.object);
   if (mark.empty()) return nullptr;
   guard_value(t, call.value);
-  if (mark == "is_compiling") return t.asked_compiling = true, t.boolean(true);
+  if (mark == "is_compiling") return t.told_compiled = true, t.boolean(true);
   if (mark == "graph_break") break_graph(BreakReason::UserRequest, t.source_text());
   return transform(t, mark, call.positional);
 }

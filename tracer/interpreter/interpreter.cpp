@@ -83,6 +83,12 @@ TraceRun::TraceRun(const TraceRequest& request, DecodeCache& decodes, Learnt& le
 
 TraceRun::~TraceRun() = default;
 
+bool TraceRun::torch_is_compiling() {
+  asked_torch = true;
+  told_compiled = told_compiled || learnt.torch_is_compiling;
+  return learnt.torch_is_compiling;
+}
+
 V TraceRun::run() {
   outer.code = request.code;
   outer.co = reinterpret_cast<PyCodeObject*>(request.code->code);

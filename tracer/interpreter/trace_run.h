@@ -52,6 +52,7 @@ struct Learnt {
   std::set<CallPlace> library_calls;  // calls left to the library though a row would do (whole_parts.cpp)
   std::vector<std::pair<Ref<>, Ref<>>> empty_caches;  // functools.lru_cache's wrappers, and arguments for which the
                                                       // caches hold nothing: the calls break as long as that is so
+  bool torch_is_compiling = false;                    // what torch's questions whether code is compiled are answered
 };
 
 /// One symbolic frame. Slots and stack as in the real frame; a null V in `slots` is unbound.
@@ -104,7 +105,7 @@ class TraceRun final : public Tracer {
   SourceTable& sources() const override { return *sources_; }
   Location location() const override;
   std::string function() const override;
-  void note_asked_compiling() override { asked_compiling = true; }
+  bool torch_is_compiling() override;
   V constant(Ref<> object) override;
   V none() const override { return none_; }
   V boolean(bool value) const override { return value ? true_ : false_; }
@@ -197,7 +198,9 @@ class TraceRun final : public Tracer {
   std::size_t nodes_before_instruction = 0;
   int comparisons = 0;               // comparisons of containers that are under way, one inside of the other
   bool uses_torch = false, uses_numpy = false;
-  bool asked_compiling = false;
+  bool told_compiled = false;        // the user's code, by framejit or by torch
+  bool asked_torch = false;          // torch, whether code is compiled
+  bool unedited = false;             // the piece may be given up: not for the user's edit
 
   // ---- the ledgers, each with a header in tracer/state
   std::unique_ptr<Identity> identity;

@@ -18,7 +18,7 @@ namespace {
 /// The operands of a function of two: `input` and `other`.
 TorchOperands two(Tracer& tracer, const Parameters& p) {
   TorchOperands operands{torch_operand(tracer, p.required("input")), torch_operand(tracer, p.required("other"))};
-  if (!operands[0].array) refuse("a number where torch takes a tensor");
+  if (!operands[0].array) unsupported("a number in the place of a tensor");
   return operands;
 }
 

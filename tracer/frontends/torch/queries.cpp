@@ -1,8 +1,8 @@
 /// Questions about the state of torch and of the process: modes, tracers, defaults.
 ///
-/// Asked while tracing, and answered as constants: a guard on torch's modes holds as long as the answers do. The tracer
-/// counts as a compiler, as torch's own does: public model code asks `torch.compiler.is_compiling()` to keep away from
-/// values.
+/// Asked while tracing, and answered as constants: a guard on torch's modes holds as long as the answers do. Public
+/// model code asks `torch.compiler.is_compiling()` to keep away from values, and to do other things besides: `trace`
+/// chooses the answer (tracer/trace.cpp).
 #include "arrays/torch_modes.h"
 #include "tracer/frontends/torch/torch.h"
 
@@ -54,11 +54,10 @@ V torch_get_deterministic(Tracer& tracer, const Arguments& arguments) {
 /// without one, but for the look at accelerators before a step.
 V torch_is_compiling(Tracer& tracer, const Arguments&) {
   const bool optimiser = tracer.location().file.find("/torch/optim/") != std::string::npos;
-  if (!optimiser) tracer.note_asked_compiling();
-  return tracer.boolean(!optimiser || tracer.function() == "Optimizer._accelerator_graph_capture_health_check");
+  if (optimiser) return tracer.boolean(tracer.function() == "Optimizer._accelerator_graph_capture_health_check");
+  return tracer.boolean(tracer.torch_is_compiling());
 }
 
-V torch_yes(Tracer& tracer, const Arguments&) { return tracer.boolean(true); }
 V torch_no(Tracer& tracer, const Arguments&) { return tracer.boolean(false); }
 V torch_nothing(Tracer& tracer, const Arguments&) { return tracer.none(); }
 

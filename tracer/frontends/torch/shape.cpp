@@ -477,15 +477,17 @@ V torch_to_bool(Tracer& tracer, const Arguments& arguments) { return to_fixed<DT
 
 namespace {
 
-/// torch.cat: common dtype; channels-last only if every part is.
+/// Among parts of other ranks torch skips a 1-d tensor without elements: a rule of the past that is still kept.
+bool is_skipped(Tracer& tracer, const Array& part, const std::vector<Array>& parts) {
+  return part->rank() == 1 &&
+         std::any_of(parts.begin(), parts.end(), [](const Array& other) { return other->rank() != 1; }) &&
+         tracer.decide(part->shape[0], Py_EQ, 0);
+}
+
+/// torch.cat: common dtype, also with that of parts that are skipped; channels-last only if every part is.
 V concatenated(Tracer& tracer, const std::vector<Array>& parts, std::int64_t dim) {
   TorchOperands operands;
   for (const Array& part : parts) {
-    // A 1-d tensor without elements is skipped whatever its shape: a rule of the past that is still kept.
-    // Among parts of other ranks torch skips it, whatever its size means along dim.
-    const bool skipped = std::any_of(parts.begin(), parts.end(), [](const Array& other) { return other->rank() != 1; });
-    if (part->rank() == 1 && skipped && tracer.decide(part->shape[0], Py_EQ, 0))
-      unsupported("cat() of an empty 1-d tensor");
     if (part->rank() == 0) refuse("cat() of a 0-d tensor");
     operands.push_back({part, nullptr, part->dtype});
   }
@@ -493,7 +495,8 @@ V concatenated(Tracer& tracer, const std::vector<Array>& parts, std::int64_t dim
   std::vector<ValueId> values;
   bool last = true;
   for (const Array& part : parts) {
-    values.push_back(cast(tracer, tracer.read(*part), dtype));
+    if (!is_skipped(tracer, part, parts)) values.push_back(cast(tracer, tracer.read(*part), dtype));
+    else if (tracer.requires_gradient(*part)) unsupported("cat() of an empty 1-d tensor that requires a gradient");
     last = last && suggests_channels_last(tracer, part);
   }
   return in_suggested_format(tracer, concatenate(tracer, std::move(values), dim), last);
@@ -508,7 +511,10 @@ V torch_cat(Tracer& tracer, const Arguments& arguments) {
   std::vector<Array> parts = torch_tensors(tracer, p.required("tensors"));
   if (parts.empty()) refuse("cat() of no tensors");
   const std::int64_t dim = p.integer(p["axis"] ? "axis" : "dim", 0);
-  return concatenated(tracer, parts, torch_dim(dim, parts[0]->rank()));
+  const auto first = std::find_if(parts.begin(), parts.end(), [&](const Array& part) {
+    return !is_skipped(tracer, part, parts);
+  });
+  return concatenated(tracer, parts, torch_dim(dim, (*first)->rank()));
 }
 
 V torch_stack(Tracer& tracer, const Arguments& arguments) {
