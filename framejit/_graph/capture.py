@@ -18,7 +18,7 @@ from framejit._graph import signature as signatures
 from framejit._graph.library import collapse
 from framejit._graph.nodes import _frozen
 from framejit._graph.signature import Saved
-from framejit._graph.names import in_words, input_names
+from framejit._graph.names import in_words
 from framejit._graph.passes import Edit
 
 _WORDED = {"Array", "Equals", "Length", "Relation", "IntSymbol", "LengthSymbol", "SameObject", "NotSame", "NoOverlap", "Elements", "DictKeys",
@@ -254,8 +254,7 @@ def _traced(function, face, dynamic, axes, args, kwargs, noted):
         raise
     else:
         raise GraphError(f"framejit.capture: {_name(function)} computes no array: it has no graph")
-    names = input_names(described)
-    graph = from_core(core, names)
+    graph = from_core(core)
     graph.name = core.name
     library = "torch" if _has_tensors(described["examples"]) else "numpy"
     # The arrays of this call are the caller's.

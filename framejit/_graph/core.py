@@ -53,8 +53,8 @@ class Composite:
         return self.form is not None and self._form() == self.form
 
 
-def from_core(core, names=None):
-    """A Graph of what the compiler captured, or of a text. names: of the inputs, in order; not given: those it has."""
+def from_core(core):
+    """A Graph of what the compiler captured, or of a text."""
     graph = Graph(core.name)
     definitions = {number: tuple(rest) for number, *rest in core.definitions}
     graph._symbols = [Symbol(name, low, high, seen, late, definitions.get(i))
@@ -62,9 +62,9 @@ def from_core(core, names=None):
     values, given = {}, core.names
     input_layouts, graph._layouts = core.layouts
     taken = set()
-    for i, ((value, name, dtype, shape), layout) in enumerate(zip(core.inputs, input_layouts)):
+    for (value, name, dtype, shape), layout in zip(core.inputs, input_layouts):
         node = values[value] = Node(graph, "input", (), {}, ArrayType(dtype, shape), number=value, layout=layout)
-        node._name = _word(name if names is None else names[i], taken)
+        node._name = _word(name, taken)
         graph._inputs.append(node)
     spare, calls = set(core.spare), core.calls
     for row in core.nodes:
@@ -88,7 +88,7 @@ def from_core(core, names=None):
                          for i, (operands, result, kept) in enumerate(core.composites)
                          if all(x in values for x in (*operands, result, *kept))]
     graph._core = core
-    if names is None and not calls:
+    if not calls:
         graph._cached = {"version": graph._version, "core": core}
     return graph
 
