@@ -73,7 +73,7 @@ class Substitution(Edit):
             return None
         self.graph._core = core  # of the same form: the same numbers of values
         _take_layouts(self.graph, core)
-        return to_core(self.graph)
+        return to_core(self.graph)[0]
 
 
 def _assumptions(found):
@@ -91,7 +91,7 @@ def _values(found):
 
 def _form(core):
     """A captured graph's text without what may be another at another call: names, places, and what library calls give in memory."""
-    text = re.sub(r" +", " ", re.sub(r" +; .*", "", core.text))
+    text = re.sub(r" +", " ", re.sub(r" +;.*", "", core.text))
     text = re.sub(r", operand_strides = .*\}", "}", text)
     lines = text.split("\n")
     last = next(i for i, line in enumerate(lines) if line.startswith(" return"))

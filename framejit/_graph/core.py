@@ -88,6 +88,7 @@ def from_core(core):
                          for i, (operands, result, kept) in enumerate(core.composites)
                          if all(x in values for x in (*operands, result, *kept))]
     graph._core = core
+    graph._shown = core, {node: value for value, node in values.items()}
     if not calls:
         graph._cached = {"version": graph._version, "core": core}
     return graph
@@ -97,7 +98,7 @@ def _word(name, taken):
     """An input's name as the text has it."""
     import re
 
-    word = re.sub(r"[^A-Za-z0-9_.]+", "_", name) or "_"
+    word = re.sub(r"_?[^A-Za-z0-9_.]+", "_", name) or "_"
     word = "_" + word if word.isdigit() else word
     found, count = word, 2
     while found in taken:
@@ -107,7 +108,7 @@ def _word(name, taken):
 
 
 def to_core(graph):
-    """The compiler's form of a Graph. Raises GraphError, which names the node that breaks a rule."""
+    """The compiler's form of a Graph, and its numbers of the nodes. Raises GraphError, which names the node that breaks a rule."""
     start = graph._core
     builder = _core.GraphBuilder(start) if start is not None else _core.GraphBuilder(graph.name)
     numbers = {}
@@ -154,7 +155,7 @@ def to_core(graph):
         if start is not None:
             builder.keep_composites([(x.index, [numbers[y] for y in x.operands], [numbers[y] for y in x.kept]) for x in graph._composites
                                      if all(y in numbers for y in (x.result, *x.operands, *x.kept)) and x.is_whole()])
-        return builder.finish()
+        return builder.finish(), numbers
     except KeyError as error:
         raise GraphError(f"{graph._title()} returns or writes {error.args[0]}, which is no value of the graph") from None
     except ValueError as error:
