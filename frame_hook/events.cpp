@@ -155,7 +155,7 @@ void Events::graph(GraphEvent event, const Program* program) {
   if (log_enabled(Artifact::graphs, event.function))
     log(Artifact::graphs, "framejit: graph of " + event.function + " (" + operations(event.nodes) + ", " +
                               std::to_string(event.kernels) + (event.kernels == 1 ? " kernel)\n" : " kernels)\n") +
-                              print(*event.graph));
+                              print_short(*event.graph));
   if (log_enabled(Artifact::guards, event.function)) {
     std::string text = "framejit: guards of " + event.function;
     if (const auto segment = event.segment.lock())

@@ -15,6 +15,7 @@
 #include "frame_hook/graphs/python_graph.h"
 #include "frame_hook/python_sinks.h"
 #include "graph_ir/ops.h"
+#include "guards/input_name.h"
 #include "tracer/regions/loop_region.h"
 #include "runtime/background.h"
 #include "runtime/base/options.h"
@@ -83,8 +84,10 @@ FunctionState& state_of(const py::object& compiled) {
 /// A graph's guards and the steps of its program, as long as they are kept.
 py::dict piece(const GraphEvent& event) {
   py::dict result;
-  py::list guards, steps;
+  py::list guards, steps, parameters;
   if (const auto segment = event.segment.lock()) {
+    for (std::size_t i = 0; i < segment->inputs.size(); ++i)
+      if (is_module_state(segment->inputs[i])) parameters.append(i);
     for (const std::string& guard : segment->guards->text()) guards.append(guard);
     if (segment->program) {
       for (const StepAccount& step : segment->program->steps()) {
@@ -109,6 +112,7 @@ py::dict piece(const GraphEvent& event) {
   result["seconds"] = event.seconds;
   result["timings"] = event.timings;
   result["guards"] = guards;
+  result["parameters"] = parameters;  // positions among the inputs
   result["steps"] = steps;
   return result;
 }

@@ -47,6 +47,7 @@ class Report:
         self.kernels, self.kernel_count = kernels_of(recorded["pieces"]), recorded["kernels"]
         self.guards = Guards(recorded["pieces"], name, recorded["guards"])
         self.timings = timings_of(recorded["pieces"])
+        self._parameters = {i: piece["parameters"] for i, piece in enumerate(recorded["pieces"])}  # by graph: which of its inputs
         self.needs_no_graph = recorded["needs_no_graph"]
         code = getattr(_function_behind(target), "__code__", None)
         self.place = (code.co_filename, code.co_firstlineno) if code is not None else None

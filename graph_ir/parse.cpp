@@ -1,5 +1,8 @@
 // A recursive-descent parser straight on the characters: the language has one kind of line. Comments run from
-// `;` to the end of the line; one of the form `; file.py:8` after a node is its location.
+// `;` to the end of the line; one of the form `; file.py:8` after a node is the location of it and of those behind it.
+//
+// What stands inside of an operation (inside.h) is read as text first: which nodes it means follows from the other
+// operands and from the result, which come after it.
 #include "graph_ir/parse.h"
 
 #include <cctype>
@@ -7,8 +10,10 @@
 #include <cstdlib>
 #include <map>
 
+#include "graph_ir/inside.h"
 #include "graph_ir/ops.h"
 #include "graph_ir/print.h"
+#include "graph_ir/print_parts.h"
 #include "graph_ir/scanner.h"
 
 namespace fj {
@@ -187,9 +192,16 @@ class Parser : Scanner {
     return found->second;
   }
 
+  /// `"one text"`, also in pieces: `"one " "text"`.
   std::string quoted() {
-    expect("\"");
     std::string result;
+    expect("\"");
+    --position_;
+    while (accept("\"")) piece_of_quoted(result);
+    return result;
+  }
+
+  void piece_of_quoted(std::string& result) {
     while (peek() != '"') {
       if (peek() == '\0' || peek() == '\n') fail("the text in quotes does not end");
       if (peek() == '\\') {
@@ -201,7 +213,6 @@ class Parser : Scanner {
       ++position_;
     }
     ++position_;
-    return result;
   }
 
   Attr attr(const std::string& kind) {
@@ -234,15 +245,14 @@ class Parser : Scanner {
     const auto op = op_from_name(op_name);
     if (!op) fail("no operation is called `" + op_name + "`");
     node.op = *op;
-    if (accept("%")) {
-      --position_;
-      do node.operands.push_back(value());
+    std::vector<Operand> operands;
+    if (begins_operand()) {
+      do operands.push_back(operand(0));
       while (accept(","));
     }
 
     // The dtype that says how a constant's value is read stands after it.
-    std::size_t constant_position = 0;
-    int constant_line = 0;
+    Place constant;
     if (accept("{")) {
       do {
         const std::string name = word();
@@ -252,26 +262,17 @@ class Parser : Scanner {
         if (!declared) fail(op_name + " has no attribute `" + name + "`");
         expect("=");
         if (declared->kind == "v") {
-          skip_space();
-          constant_position = position_, constant_line = line_;
-          if (accept("("))
-            while (!accept(")")) accept(",") ? void() : void(number_text());
-          else
-            number_text();
+          constant = skip_number();
         } else {
           node.attrs.set(name, attr(declared->kind));
         }
       } while (accept(","));
       expect("}");
     }
-    if (constant_position) {
+    if (constant.position) {
       const Attr* to = node.attrs.find("to");
       if (!to) fail(op_name + " needs the attribute `to`");
-      const std::size_t end = position_;
-      const int end_line = line_;
-      position_ = constant_position, line_ = constant_line;
-      node.attrs.set("value", scalar(std::get<DType>(*to)));
-      position_ = end, line_ = end_line;
+      node.attrs.set("value", number(constant, std::get<DType>(*to)));
     }
 
     std::vector<Type> types;
@@ -284,34 +285,281 @@ class Parser : Scanner {
     }
     for (const AttrRow& attr_row : row(node.op).attrs)
       if (repeats_result_shape(node.op, attr_row.name) && !types.empty()) node.attrs.set(attr_row.name, types[0].shape);
+    node.location = location();
+    line_of_nodes_ = line;
+    resolve(node, operands, types);
     for (std::size_t i = 0; i < results.size(); ++i) {
       node.results.push_back(graph_.new_value(std::move(types[i])));
       define(results[i], node.results.back());
-      if (results[i].find_first_not_of("0123456789") != std::string::npos) graph_.names[node.results.back()] = results[i];
+      if (results[i].find_first_not_of("0123456789") != std::string::npos)
+        graph_.names[node.results.back()] = results[i];
     }
-    node.location = location();
+    for (const AttrRow& attr_row : row(node.op).attrs)
+      if (!node.attrs.find(attr_row.name))
+        if (auto value = assumed(node, attr_row.name)) node.attrs.set(attr_row.name, std::move(*value));
     graph_.nodes.push_back(std::move(node));
     node_lines_.push_back(line);
   }
 
-  // `; file.py:8` or `; file.py:8 layers.0` on the rest of the node's line; any other comment is skipped later.
-  Location location() {
+  // ---- operands
+
+  /// Where a number stands that is read when its dtype is known.
+  struct Place {
+    std::size_t position = 0;
+    int line = 0;
+  };
+
+  struct Operand {
+    enum class Kind : std::uint8_t { Value, Number, Reshape, Transpose, Slice } kind = Kind::Value;
+    ValueId value;                                                // of Value
+    Place place;                                                  // of the text
+    std::vector<Operand> inner;                                   // of the others: one
+    Dims shape;                                                   // of Reshape
+    std::optional<std::vector<std::int64_t>> permutation;         // of Transpose; nullopt: reversed
+    std::vector<std::optional<std::pair<SymDim, SymDim>>> ranges; // of Slice: from, to; nullopt: the whole axis
+    std::optional<std::vector<bool>> axes = {};                   // `[:, None]`: which are the array's own
+  };
+
+  bool is_ahead(std::string_view keyword) {
+    skip_space();
+    if (text_.substr(position_, keyword.size()) != keyword) return false;
+    const std::size_t end = position_ + keyword.size();
+    return end >= text_.size() || !is_word_character(text_[end]);
+  }
+
+  bool begins_number() {
+    skip_space();
+    const char c = peek();
+    return std::isdigit(static_cast<unsigned char>(c)) || c == '-' || c == '(' || is_ahead("nan") || is_ahead("inf") ||
+           is_ahead("true") || is_ahead("false");
+  }
+
+  bool begins_operand() {
+    skip_space();
+    return peek() == '%' || begins_number() || is_ahead("reshape") || is_ahead("transpose");
+  }
+
+  Place skip_number() {
+    skip_space();
+    const Place place = {position_, line_};
+    if (accept("("))
+      while (!accept(")")) accept(",") ? void() : void(number_text());
+    else
+      number_text();
+    return place;
+  }
+
+  Scalar number(Place place, DType dtype) {
+    const Place end = {position_, line_};
+    position_ = place.position, line_ = place.line;
+    Scalar result = scalar(dtype);
+    if (is_word_character(peek()) || peek() == '.') fail("expected a number of dtype " + std::string(name(dtype)));
+    position_ = end.position, line_ = end.line;
+    return result;
+  }
+
+  Operand operand(int depth) {
+    if (depth > kDeepestInside) fail("more than two operations inside of another");
+    skip_space();
+    Operand result;
+    result.place = {position_, line_};
+    if (peek() == '%') {
+      result.value = value();
+    } else if (begins_number()) {
+      result.kind = Operand::Kind::Number;
+      if (depth > 0) fail("expected an array, found " + found());
+      skip_number();
+      return result;
+    } else if (accept_keyword("reshape")) {
+      result.kind = Operand::Kind::Reshape;
+      expect("(");
+      result.inner.push_back(operand(depth + 1));
+      expect(",");
+      result.shape = sizes();
+      expect(")");
+    } else if (accept_keyword("transpose")) {
+      result.kind = Operand::Kind::Transpose;
+      expect("(");
+      result.inner.push_back(operand(depth + 1));
+      if (accept(",")) result.permutation = list([&] { return integer(); });
+      expect(")");
+    } else {
+      fail("expected an operand, found " + found());
+    }
+    const bool sliced = in_brackets(result);
+    if (sliced) in_brackets(result);
+    if (depth > 0 && result.axes) fail("inside of another operation `[...]` only slices");
+    return result;
+  }
+
+  /// Takes `[1:3, :]` or `[:, None]`, if it is there, into the operand. Returns whether it was a slice.
+  bool in_brackets(Operand& operand) {
+    skip_space();
+    if (peek() != '[') return false;
+    const Place place = {position_, line_};
+    std::vector<bool> own;
+    std::vector<std::optional<std::pair<SymDim, SymDim>>> ranges;
+    bool slices = false, widens = false;
+    list([&] {
+      own.push_back(!accept_keyword("None"));
+      widens = widens || !own.back();
+      ranges.emplace_back();
+      if (own.back() && !accept(":")) {
+        SymDim from = size();
+        expect(":");
+        ranges.back() = {std::move(from), size()};
+        slices = true;
+      }
+      return true;
+    });
+    if (slices && (widens || operand.kind == Operand::Kind::Slice))
+      fail_at(place, "an operand is sliced by one `[...]` and widened by one behind it");
+    if (!slices) {
+      operand.axes = std::move(own);
+      return false;
+    }
+    Operand slice;
+    slice.kind = Operand::Kind::Slice;
+    slice.place = place;
+    slice.ranges = std::move(ranges);
+    slice.inner.push_back(std::move(operand));
+    operand = std::move(slice);
+    return true;
+  }
+
+  DType dtype_of(const Operand& operand) const {
+    return operand.inner.empty() ? graph_.type(operand.value).dtype : dtype_of(operand.inner[0]);
+  }
+
+  [[noreturn]] void fail_at(Place place, const std::string& message) { throw ParseError(place.line, message); }
+
+  /// Makes the operands of a node of these result types, with the nodes that stand inside of it.
+  void resolve(Node& node, const std::vector<Operand>& operands, const std::vector<Type>& types) {
+    std::vector<std::optional<DType>> dtypes;
+    for (const Operand& operand : operands)
+      dtypes.push_back(operand.kind == Operand::Kind::Number ? std::nullopt : std::optional(dtype_of(operand)));
+    const bool by_element = is_pointwise(node.op) && types.size() == 1;
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const Operand& operand = operands[i];
+      if (operand.kind == Operand::Kind::Number) {
+        const auto dtype = types.size() == 1 ? number_dtype(node.op, i, types[0].dtype, dtypes) : std::nullopt;
+        if (!dtype)
+          fail_at(operand.place, std::string(name(node.op)) + " takes no number as operand " + std::to_string(i));
+        const ValueId constant = constant_of(number(operand.place, *dtype), *dtype, node.location);
+        const Dims shape = number_shape(node.op, types[0].shape);
+        node.operands.push_back(shape.empty() ? constant : broadcast_of(constant, {}, shape, node.location));
+        continue;
+      }
+      const ValueId value = array(operand, node.location);
+      const Dims& own = graph_.type(value).shape;
+      std::vector<std::int64_t> dims;
+      if (operand.axes) {
+        if (!by_element) fail_at(operand.place, std::string(name(node.op)) + " takes no operand with `[...]`");
+        const std::size_t rank = types[0].shape.size(), given = operand.axes->size();
+        for (std::size_t k = 0; k < given; ++k)
+          if ((*operand.axes)[k]) dims.push_back(std::int64_t(rank - given + k));
+        if (given > rank || dims.size() != own.size())
+          fail_at(operand.place, "an array of " + std::to_string(own.size()) + " axes, widened to " +
+                                     std::to_string(rank) + ", can't have the axes that its `[...]` names");
+      } else if (by_element && widens(own, types[0].shape)) {
+        const std::size_t added = types[0].shape.size() - own.size();
+        for (std::size_t k = 0; k < own.size(); ++k) dims.push_back(std::int64_t(added + k));
+      } else {
+        node.operands.push_back(value);
+        continue;
+      }
+      node.operands.push_back(broadcast_of(value, std::move(dims), types[0].shape, node.location));
+    }
+  }
+
+  ValueId array(const Operand& operand, const Location& location) {
+    if (operand.kind == Operand::Kind::Value) return operand.value;
+    const ValueId inner = array(operand.inner[0], location);
+    const Type& type = graph_.type(inner);
+    Attrs attrs;
+    if (operand.kind == Operand::Kind::Reshape) {
+      attrs.set("shape", operand.shape);
+      return inserted(Op::reshape, {inner}, std::move(attrs), {type.dtype, operand.shape}, location);
+    }
+    Dims shape = type.shape;
+    if (operand.kind == Operand::Kind::Slice) {
+      if (operand.ranges.size() > shape.size())
+        fail_at(operand.place, "there is no axis " + std::to_string(shape.size()));
+      Dims starts(shape.size());
+      for (std::size_t axis = 0; axis < operand.ranges.size(); ++axis)
+        if (const auto& range = operand.ranges[axis]) {
+          starts[axis] = range->first;
+          shape[axis] = range->second - range->first;
+        }
+      attrs.set("starts", std::move(starts));
+      attrs.set("sizes", shape);
+      attrs.set("steps", std::vector<std::int64_t>(shape.size(), 1));
+      return inserted(Op::slice, {inner}, std::move(attrs), {type.dtype, std::move(shape)}, location);
+    }
+    std::vector<std::int64_t> permutation;
+    for (std::size_t i = shape.size(); i-- > 0;) permutation.push_back(std::int64_t(i));
+    permutation = operand.permutation.value_or(std::move(permutation));
+    shape.clear();
+    for (std::int64_t axis : permutation) {
+      if (axis < 0 || axis >= type.rank()) fail_at(operand.place, "there is no axis " + std::to_string(axis));
+      shape.push_back(type.shape[std::size_t(axis)]);
+    }
+    attrs.set("permutation", std::move(permutation));
+    return inserted(Op::transpose, {inner}, std::move(attrs), {type.dtype, std::move(shape)}, location);
+  }
+
+  /// Equal numbers and broadcasts are one node.
+  ValueId constant_of(Scalar value, DType dtype, const Location& location) {
+    ValueId& known = inside_[std::string(name(dtype)) + " " + fj::text(value)];
+    if (known.valid()) return known;
+    Attrs attrs;
+    attrs.set("value", std::move(value));
+    attrs.set("to", dtype);
+    return known = inserted(Op::constant, {}, std::move(attrs), {dtype, {}}, location);
+  }
+
+  ValueId broadcast_of(ValueId value, std::vector<std::int64_t> dims, const Dims& shape, const Location& location) {
+    ValueId& known = inside_["%" + std::to_string(value.index) + fj::text(Attr(dims)) + fj::text(shape)];
+    if (known.valid()) return known;
+    Attrs attrs;
+    attrs.set("dims", std::move(dims));
+    attrs.set("shape", shape);
+    return known = inserted(Op::broadcast, {value}, std::move(attrs), {graph_.type(value).dtype, shape}, location);
+  }
+
+  ValueId inserted(Op op, std::vector<ValueId> operands, Attrs attrs, Type type, const Location& location) {
+    Node node;
+    node.op = op;
+    node.operands = std::move(operands);
+    node.attrs = std::move(attrs);
+    node.location = location;
+    node.results.push_back(graph_.new_value(std::move(type)));
+    const ValueId result = node.results[0];
+    graph_.nodes.push_back(std::move(node));
+    node_lines_.push_back(line_of_nodes_);
+    return result;
+  }
+
+  /// `; file.py:8` or `; file.py:8 layers.0` on the rest of the node's line is its place, `;` alone says that it has
+  /// none; without either, and behind another comment, it is that of the node before. Other comments are skipped later.
+  const Location& location() {
     const std::size_t newline = std::min(text_.find('\n', position_), text_.size());
     std::string_view rest = text_.substr(position_, newline - position_);
     const std::size_t start = rest.find_first_not_of(' ');
-    if (start == std::string_view::npos || rest[start] != ';') return {};
+    if (start == std::string_view::npos || rest[start] != ';') return place_;
     rest.remove_prefix(start + 1);
     rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
     rest = rest.substr(0, rest.find_last_not_of(' ') + 1);
+    if (rest.empty()) return place_ = {};
     const std::size_t colon = rest.find_last_of(':');
-    if (colon == std::string_view::npos || colon == 0) return {};
+    if (colon == std::string_view::npos || colon == 0) return place_;
     int line;
     const auto [end, error] = std::from_chars(rest.data() + colon + 1, rest.data() + rest.size(), line);
-    if (error != std::errc() || line <= 0) return {};
+    if (error != std::errc() || line <= 0) return place_;
     std::string_view module = rest.substr(std::size_t(end - rest.data()));
-    if (!module.empty() && (module[0] != ' ' || module.find(' ', 1) != std::string_view::npos)) return {};
+    if (!module.empty() && (module[0] != ' ' || module.find(' ', 1) != std::string_view::npos)) return place_;
     if (!module.empty()) module.remove_prefix(1);
-    return {std::string(rest.substr(0, colon)), line, std::string(module)};
+    return place_ = {std::string(rest.substr(0, colon)), line, std::string(module)};
   }
 
   void write() {
@@ -335,7 +583,9 @@ class Parser : Scanner {
   int depth_ = 0;
   std::vector<int>& node_lines_;
   Graph graph_;
-  std::map<std::string, ValueId> values_;
+  std::map<std::string, ValueId> values_, inside_;
+  Location place_;         // of the last node
+  int line_of_nodes_ = 0;  // on which the node stands that is being made
 };
 
 }  // namespace

@@ -1,5 +1,4 @@
-// Graph to text. Two columns are aligned (types and locations), so each node is first taken apart into
-// its three columns.
+// Graph to text: the exact form, and what both forms are made of. print_short.cpp has the other one.
 #include "graph_ir/print.h"
 
 #include <algorithm>
@@ -8,7 +7,9 @@
 #include <cmath>
 #include <set>
 
+#include "graph_ir/inside.h"
 #include "graph_ir/ops.h"
+#include "graph_ir/print_parts.h"
 #include "runtime/base/error.h"
 
 namespace fj {
@@ -24,9 +25,14 @@ std::string text_of(double value) {
   return result;
 }
 
-std::string quoted(const std::string& value) {
+std::string quoted(const std::string& value, std::size_t longest = std::string::npos) {
   std::string result = "\"";
+  std::size_t begin = 0;
   for (char c : value) {
+    if (result.size() - begin > longest && (static_cast<unsigned char>(c) & 0xc0) != 0x80) {  // between characters
+      result += "\" \"";
+      begin = result.size();
+    }
     if (c == '"' || c == '\\') result += '\\';
     if (c == '\n')
       result += "\\n";
@@ -43,10 +49,6 @@ std::string bracketed(const List& list, Text text_of_item) {
   return result + "]";
 }
 
-std::string text_of(const Dims& dims) {
-  return bracketed(dims, [](const SymDim& dim) { return dim.text(); });
-}
-
 struct AttrText {
   std::string operator()(bool value) const { return value ? "true" : "false"; }
   std::string operator()(std::int64_t value) const { return std::to_string(value); }
@@ -58,10 +60,10 @@ struct AttrText {
     return bracketed(value, [](std::int64_t item) { return std::to_string(item); });
   }
   std::string operator()(const SymDim& value) const { return value.text(); }
-  std::string operator()(const Dims& value) const { return text_of(value); }
+  std::string operator()(const Dims& value) const { return fj::text(value); }
   std::string operator()(const std::vector<std::optional<Dims>>& value) const {
     return bracketed(value,
-                     [](const std::optional<Dims>& item) { return item ? text_of(*item) : std::string("contiguous"); });
+                     [](const std::optional<Dims>& item) { return item ? text(*item) : std::string("contiguous"); });
   }
 };
 
@@ -75,7 +77,7 @@ struct ScalarText {
   }
 };
 
-// Input names are Python expressions (`L.self.weights[0]`); in text they are plain words.
+// Input names are Python expressions (`self.weights[0]`); in text they are plain words.
 std::string word(std::string_view name, std::string_view also_allowed) {
   std::string result;
   for (char c : name) {
@@ -109,38 +111,20 @@ std::string symbol_text(const Graph& graph, std::size_t index) {
   return result;
 }
 
-std::string strides_text(const std::optional<Strides>& strides) {
-  return strides ? " strides " + text_of(*strides) : "";
+std::string strides_text(const Graph& graph, ValueId value, const std::optional<Strides>& strides, bool all) {
+  if (!strides || (!all && *strides == contiguous_strides(graph.type(value).shape))) return "";
+  return " strides " + text(*strides);
 }
 
-struct Columns {
-  std::string operation, types, location;
-};
-
-Columns columns(const Graph& graph, const Node& node, const std::vector<std::string>& names) {
-  Columns result;
-  auto name_of = [&](ValueId value) { return value.index < names.size() ? names[value.index] : std::string("%?"); };
-  for (std::size_t i = 0; i < node.results.size(); ++i) {
-    result.operation += (i ? ", " : "") + name_of(node.results[i]);
-    result.types += (i ? ", " : "") + text(graph.type(node.results[i]));
-  }
-  if (!node.results.empty()) result.operation += " = ";
-  result.operation += name(node.op);
+std::string operation_text(const Graph& graph, const Node& node, const Names& names) {
+  std::string result;
+  for (std::size_t i = 0; i < node.results.size(); ++i) result += (i ? ", " : "") + name_of(names, node.results[i]);
+  if (!node.results.empty()) result += " = ";
+  result += name(node.op);
   for (std::size_t i = 0; i < node.operands.size(); ++i)
-    result.operation += (i ? ", " : " ") + name_of(node.operands[i]);
-  std::string attrs;
-  for (const AttrRow& attr : row(node.op).attrs) {
-    const Attr* value = node.attrs.find(attr.name);
-    if (!value || repeats_result_shape(node.op, attr.name)) continue;
-    attrs += (attrs.empty() ? "" : ", ") + attr.name + " = " + text(*value);
-  }
-  if (!attrs.empty()) result.operation += " {" + attrs + "}";
-  if (node.location.line > 0) {
-    const std::size_t slash = node.location.file.find_last_of("/\\");
-    std::string file = slash == std::string::npos ? node.location.file : node.location.file.substr(slash + 1);
-    result.location = file + ":" + std::to_string(node.location.line);
-    if (!node.location.module.empty()) result.location += " " + node.location.module;
-  }
+    result += (i ? ", " : " ") + name_of(names, node.operands[i]);
+  if (const std::string attrs = attributes(node); !attrs.empty()) result += " " + attrs;
+  if (const std::string types = result_types(graph, node); !types.empty()) result += " : " + types;
   return result;
 }
 
@@ -152,9 +136,50 @@ bool repeats_result_shape(Op op, std::string_view attr) {
 
 std::string text(const Scalar& scalar) { return std::visit(ScalarText{}, scalar); }
 std::string text(const Attr& attr) { return std::visit(AttrText{}, attr); }
+std::string text(const Dims& dims) {
+  return bracketed(dims, [](const SymDim& dim) { return dim.text(); });
+}
 
-std::vector<std::string> value_names(const Graph& graph) {
-  std::vector<std::string> names(graph.value_count(), "%?");
+std::string name_of(const Names& names, ValueId value) {
+  return value.index < names.size() ? names[value.index] : std::string("%?");
+}
+
+std::string attributes(const Node& node, bool is_short) {
+  constexpr std::size_t kLongestText = 60;
+  std::string result;
+  for (const AttrRow& attr : row(node.op).attrs) {
+    const Attr* value = node.attrs.find(attr.name);
+    if (!value || repeats_result_shape(node.op, attr.name)) continue;
+    if (is_short && assumed(node, attr.name) == *value) continue;
+    result += (result.empty() ? "" : ", ") + attr.name + " = ";
+    const auto* words = std::get_if<std::string>(value);
+    result += words && is_short ? quoted(*words, kLongestText) : text(*value);
+  }
+  return result.empty() ? result : "{" + result + "}";
+}
+
+std::string result_types(const Graph& graph, const Node& node) {
+  std::string result;
+  for (std::size_t i = 0; i < node.results.size(); ++i) result += (i ? ", " : "") + text(graph.type(node.results[i]));
+  return result;
+}
+
+std::string place(const Location& location) {
+  if (location.line <= 0) return "";
+  const std::size_t slash = location.file.find_last_of("/\\");
+  return (slash == std::string::npos ? location.file : location.file.substr(slash + 1)) + ":" +
+         std::to_string(location.line) + (location.module.empty() ? "" : " " + location.module);
+}
+
+std::string Places::comment(const Location& location) {
+  std::string found = place(location);
+  if (found == last_) return "";
+  last_ = std::move(found);
+  return "  ;" + (last_.empty() ? "" : " " + last_);
+}
+
+Names number_values(const Graph& graph, const std::vector<bool>& inside) {
+  Names names(graph.value_count(), "%?");
   std::set<std::string> taken;
   for (const Input& input : graph.inputs) {
     std::string base = "%" + word(input.name, ".");
@@ -165,60 +190,82 @@ std::vector<std::string> value_names(const Graph& graph) {
     if (input.value.index < names.size()) names[input.value.index] = unique;
   }
   std::size_t number = 0;
-  for (const Node& node : graph.nodes)
-    for (ValueId result : node.results) {
-      const std::string counted = "%" + std::to_string(number++);
-      const auto given = graph.names.find(result);
-      const bool free = given != graph.names.end() && taken.insert("%" + given->second).second;
-      if (result.index < names.size()) names[result.index] = free ? "%" + given->second : counted;
+  for (const bool now : {false, true})
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      if (inside[i] != now) continue;
+      for (ValueId result : graph.nodes[i].results) {
+        const std::string counted = "%" + std::to_string(number++);
+        const auto given = graph.names.find(result);
+        const bool free = given != graph.names.end() && taken.insert("%" + given->second).second;
+        if (result.index < names.size()) names[result.index] = free ? "%" + given->second : counted;
+      }
     }
   return names;
 }
 
-std::string print(const Graph& graph, const Node& node) {
-  const Columns parts = columns(graph, node, value_names(graph));
-  return parts.operation + (parts.types.empty() ? "" : " : " + parts.types);
+std::string header(const Graph& graph, const Names& names, bool all_strides) {
+  std::vector<std::string> inputs, symbols;
+  for (const Input& input : graph.inputs)
+    inputs.push_back(name_of(names, input.value) + ": " + text(graph.type(input.value)) +
+                     strides_text(graph, input.value, input.strides, all_strides));
+  for (std::size_t i = 0; i < graph.symbols.size(); ++i) symbols.push_back(symbol_text(graph, i));
+  const std::string opening = "graph @" + word(graph.name, ".<>") + "(";
+  const auto joined = [](const std::vector<std::string>& items) {
+    std::string result;
+    for (std::size_t i = 0; i < items.size(); ++i) result += (i ? ", " : "") + items[i];
+    return result;
+  };
+  const std::string one_line =
+      opening + joined(inputs) + ")" + (symbols.empty() ? "" : " where " + joined(symbols)) + " {";
+  if (one_line.size() <= kWidestLine) return one_line;
+  // As many in a line as there is place for.
+  const auto filled = [](const std::vector<std::string>& items) {
+    std::string result, line = "    ";
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      if (line.size() > 4 && line.size() + items[i].size() + 2 > kWidestLine) {
+        line.pop_back();
+        result += line + "\n";
+        line = "    ";
+      }
+      line += items[i] + (i + 1 < items.size() ? ", " : "");
+    }
+    return result + line;
+  };
+  const std::string start = opening + (inputs.empty() ? "" : "\n" + filled(inputs) + "\n") + ")";
+  if (symbols.empty()) return start + " {";
+  const std::string where = " where " + joined(symbols) + " {";
+  return start + (where.size() < kWidestLine ? where : " where\n" + filled(symbols) + "\n{");
 }
 
-std::string print(const Graph& graph) {
-  const std::vector<std::string> names = value_names(graph);
-  auto name_of = [&](ValueId value) { return value.index < names.size() ? names[value.index] : std::string("%?"); };
-
-  std::string result = "graph @" + word(graph.name, ".<>") + "(";
-  for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
-    const Input& input = graph.inputs[i];
-    result +=
-        (i ? ", " : "") + name_of(input.value) + ": " + text(graph.type(input.value)) + strides_text(input.strides);
-  }
-  result += ")";
-  for (std::size_t i = 0; i < graph.symbols.size(); ++i) result += (i ? ", " : " where ") + symbol_text(graph, i);
-  result += " {\n";
-
-  std::vector<Columns> lines;
-  std::size_t operation_width = 0, types_width = 0;
-  for (const Node& node : graph.nodes) {
-    lines.push_back(columns(graph, node, names));
-    operation_width = std::max(operation_width, lines.back().operation.size());
-    types_width = std::max(types_width, lines.back().types.size());
-  }
-  for (const Columns& line : lines) {
-    std::string padded = "  " + line.operation;
-    if (!line.types.empty()) padded += std::string(operation_width - line.operation.size(), ' ') + " : " + line.types;
-    if (!line.location.empty()) {
-      padded.resize(std::max(padded.size(), 2 + operation_width + 3 + types_width), ' ');
-      padded += "    ; " + line.location;
-    }
-    result += padded + "\n";
-  }
+std::vector<std::string> border(const Graph& graph, const Names& names, bool all_strides) {
+  std::vector<std::string> lines;
   for (const Write& write : graph.writes) {
     const bool known = write.input >= 0 && std::size_t(write.input) < graph.inputs.size();
-    result += "  write " + (known ? name_of(graph.inputs[std::size_t(write.input)].value) : "%?") + " <- " +
-              name_of(write.value) + "\n";
+    lines.push_back("write " + (known ? name_of(names, graph.inputs[std::size_t(write.input)].value) : "%?") + " <- " +
+                    name_of(names, write.value));
   }
-  result += "  return";
-  for (std::size_t i = 0; i < graph.outputs.size(); ++i)
-    result += (i ? ", " : " ") + name_of(graph.outputs[i].value) + strides_text(graph.outputs[i].strides);
-  return result + "\n}\n";
+  lines.push_back("return");
+  for (std::size_t i = 0; i < graph.outputs.size(); ++i) {
+    const Output& output = graph.outputs[i];
+    lines.back() += (i ? ", " : " ") + name_of(names, output.value);
+    if (output.value.index < graph.value_count())
+      lines.back() += strides_text(graph, output.value, output.strides, all_strides);
+  }
+  return lines;
+}
+
+Names value_names(const Graph& graph) { return number_values(graph, std::vector<bool>(graph.nodes.size())); }
+
+std::string print(const Graph& graph, const Node& node) { return operation_text(graph, node, value_names(graph)); }
+
+std::string print(const Graph& graph) {
+  const Names names = value_names(graph);
+  std::string result = header(graph, names, true) + "\n";
+  Places places;
+  for (const Node& node : graph.nodes)
+    result += "  " + operation_text(graph, node, names) + places.comment(node.location) + "\n";
+  for (const std::string& line : border(graph, names, true)) result += "  " + line + "\n";
+  return result + "}\n";
 }
 
 }  // namespace fj

@@ -250,7 +250,17 @@ void bind_graph(py::module_& module) {
       .def("__repr__", [](const PythonNode& n) { return "<framejit node " + std::string(name(n.node().op)) + ">"; });
   py::class_<PythonGraph>(module, "CapturedGraph",
                           "What framejit.Graph is made of: as captured, read only. Values are numbers.")
-      .def_property_readonly("text", [](const PythonGraph& g) { return print(*g.graph); })
+      .def_property_readonly("text", [](const PythonGraph& g) { return print(*g.graph); }, "In the exact form.")
+      .def_property_readonly("short_text", [](const PythonGraph& g) { return print_short(*g.graph); })
+      .def_property_readonly(
+          "shown",
+          [](const PythonGraph& g) {
+            std::vector<std::pair<std::string, std::string>> result;
+            for (ShownValue& value : shown_values(*g.graph))
+              result.emplace_back(std::move(value.name), std::move(value.text));
+            return result;
+          },
+          "(name, what the short text says for it) of each value.")
       .def_property_readonly("name", [](const PythonGraph& g) { return g.graph->name; })
       .def_property_readonly("inputs", inputs, "(value, name, dtype, shape) of each input.")
       .def_property_readonly("nodes", nodes)
@@ -296,7 +306,7 @@ void bind_graph(py::module_& module) {
             return result;
           },
           "(symbol, dividend, divisor, remainder) of each symbol that is a floor quotient or a remainder of others.")
-      .def("__str__", [](const PythonGraph& g) { return print(*g.graph); })
+      .def("__str__", [](const PythonGraph& g) { return print_short(*g.graph); })
       .def("__repr__", [](const PythonGraph& g) {
         return "<framejit graph " + g.graph->name + " of " + std::to_string(g.graph->nodes.size()) + " operations>";
       });

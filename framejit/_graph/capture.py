@@ -18,7 +18,7 @@ from framejit._graph import signature as signatures
 from framejit._graph.library import collapse
 from framejit._graph.nodes import _frozen
 from framejit._graph.signature import Saved
-from framejit._graph.names import in_words, input_names
+from framejit._graph.names import in_words
 from framejit._graph.passes import Edit
 
 _WORDED = {"Array", "Equals", "Length", "Relation", "IntSymbol", "LengthSymbol", "SameObject", "NotSame", "NoOverlap", "Elements", "DictKeys",
@@ -73,7 +73,7 @@ class Substitution(Edit):
             return None
         self.graph._core = core  # of the same form: the same numbers of values
         _take_layouts(self.graph, core)
-        return to_core(self.graph)
+        return to_core(self.graph)[0]
 
 
 def _assumptions(found):
@@ -91,7 +91,7 @@ def _values(found):
 
 def _form(core):
     """A captured graph's text without what may be another at another call: names, places, and what library calls give in memory."""
-    text = re.sub(r" +", " ", re.sub(r" +; .*", "", core.text))
+    text = re.sub(r" +", " ", re.sub(r" +;.*", "", core.text))
     text = re.sub(r", operand_strides = .*\}", "}", text)
     lines = text.split("\n")
     last = next(i for i, line in enumerate(lines) if line.startswith(" return"))
@@ -254,8 +254,7 @@ def _traced(function, face, dynamic, axes, args, kwargs, noted):
         raise
     else:
         raise GraphError(f"framejit.capture: {_name(function)} computes no array: it has no graph")
-    names = input_names(described)
-    graph = from_core(core, names)
+    graph = from_core(core)
     graph.name = core.name
     library = "torch" if _has_tensors(described["examples"]) else "numpy"
     # The arrays of this call are the caller's.

@@ -53,8 +53,8 @@ class Composite:
         return self.form is not None and self._form() == self.form
 
 
-def from_core(core, names=None):
-    """A Graph of what the compiler captured, or of a text. names: of the inputs, in order; not given: those it has."""
+def from_core(core):
+    """A Graph of what the compiler captured, or of a text."""
     graph = Graph(core.name)
     definitions = {number: tuple(rest) for number, *rest in core.definitions}
     graph._symbols = [Symbol(name, low, high, seen, late, definitions.get(i))
@@ -62,9 +62,9 @@ def from_core(core, names=None):
     values, given = {}, core.names
     input_layouts, graph._layouts = core.layouts
     taken = set()
-    for i, ((value, name, dtype, shape), layout) in enumerate(zip(core.inputs, input_layouts)):
+    for (value, name, dtype, shape), layout in zip(core.inputs, input_layouts):
         node = values[value] = Node(graph, "input", (), {}, ArrayType(dtype, shape), number=value, layout=layout)
-        node._name = _word(name if names is None else names[i], taken)
+        node._name = _word(name, taken)
         graph._inputs.append(node)
     spare, calls = set(core.spare), core.calls
     for row in core.nodes:
@@ -88,7 +88,8 @@ def from_core(core, names=None):
                          for i, (operands, result, kept) in enumerate(core.composites)
                          if all(x in values for x in (*operands, result, *kept))]
     graph._core = core
-    if names is None and not calls:
+    graph._shown = core, {node: value for value, node in values.items()}
+    if not calls:
         graph._cached = {"version": graph._version, "core": core}
     return graph
 
@@ -97,7 +98,7 @@ def _word(name, taken):
     """An input's name as the text has it."""
     import re
 
-    word = re.sub(r"[^A-Za-z0-9_.]+", "_", name) or "_"
+    word = re.sub(r"_?[^A-Za-z0-9_.]+", "_", name) or "_"
     word = "_" + word if word.isdigit() else word
     found, count = word, 2
     while found in taken:
@@ -107,7 +108,7 @@ def _word(name, taken):
 
 
 def to_core(graph):
-    """The compiler's form of a Graph. Raises GraphError, which names the node that breaks a rule."""
+    """The compiler's form of a Graph, and its numbers of the nodes. Raises GraphError, which names the node that breaks a rule."""
     start = graph._core
     builder = _core.GraphBuilder(start) if start is not None else _core.GraphBuilder(graph.name)
     numbers = {}
@@ -154,7 +155,7 @@ def to_core(graph):
         if start is not None:
             builder.keep_composites([(x.index, [numbers[y] for y in x.operands], [numbers[y] for y in x.kept]) for x in graph._composites
                                      if all(y in numbers for y in (x.result, *x.operands, *x.kept)) and x.is_whole()])
-        return builder.finish()
+        return builder.finish(), numbers
     except KeyError as error:
         raise GraphError(f"{graph._title()} returns or writes {error.args[0]}, which is no value of the graph") from None
     except ValueError as error:

@@ -45,7 +45,7 @@ def save(graph, path):
     if stopped(graph):
         written = graph.copy()
         write_stops(written, stopped(written))
-        text = str(written)
+        text = written._as_core().text
     library, signature, state = graph._library(), None, {}
     if graph._capture is not None:
         signature, state = signatures.of(graph._capture, [node.name for node in graph.inputs]), signatures.state_of(graph._capture)

@@ -94,8 +94,8 @@ class Node:
 
     @property
     def name(self):
-        """The name it was given, else its number in the graph's text."""
-        return self._name if self._name is not None else "?" if self.graph is None else self.graph._numbers().get(self, "?")
+        """The name it was given, else its number in the graph's text; of a value written inside of others one that is not there."""
+        return self._name if self._name is not None else "?" if self.graph is None else self.graph._shown_values().get(self, "?")[0]
 
     @name.setter
     def name(self, name):
@@ -199,7 +199,11 @@ class Node:
         if self.is_input:
             return f"%{self.name}"
         where = f" ({self.file.rpartition('/')[2]}:{self.line})" if self.line else ""
-        return f"%{self.name} = {self._op}({', '.join('%' + x.name for x in self._operands)}){where}"
+        return f"%{self.name} = {self._op}({', '.join(x._where_read() for x in self._operands)}){where}"
+
+    def _where_read(self):
+        """As the graph's text has it in the lines of its readers."""
+        return f"%{self.name}" if self._name is not None or self.graph is None else self.graph._shown_values().get(self, ("", "%?"))[1]
 
     def __repr__(self):
         return f"<framejit node {self}>"
@@ -209,7 +213,7 @@ class Graph:
     """A captured graph: operations on arrays, in order, each value of one dtype and shape.
 
     `framejit.capture` makes one of a function or a module, `Graph.parse` of a text, `Graph.load` of a file; a pass and a back end are
-    given one. Iterating gives its operations; `inputs`, `outputs` and `writes` are its border. `print(graph)` shows it exactly.
+    given one. Iterating gives its operations; `inputs`, `outputs` and `writes` are its border. `print(graph)` shows it.
 
         graph = framejit.capture(f, x, y)
         for node in graph.find(op="tanh"):
@@ -229,6 +233,8 @@ class Graph:
         self._saved = None  # how it is called, if it was loaded from a file
         self._version = 0
         self._cached = {}
+        self._shown = None  # the compiler's form of it when it was last sound, and the numbers of the nodes there
+        self._lowering = False
         end = self._end = Node(self, "end", (), {}, None)
         end._previous = end._next = end
 
@@ -276,12 +282,13 @@ class Graph:
         return [node for node in self if wanted(node)]
 
     def __str__(self):
-        return self._as_core().text
+        return self._as_core().short_text
 
     def __repr__(self):
         return f"<framejit graph {self.name} of {len(self)} operations>"
 
     text = property(__str__, doc="The graph as text, which `Graph.parse` reads.")
+    exact_text = property(lambda self: self._as_core().text, doc="The text with a line for each operation, as files have it; parsed too.")
 
     def tabular(self):
         """A table as text: one line for each value, with its type, its operation and where it comes from."""
@@ -620,16 +627,28 @@ class Graph:
             self._cached = {"version": self._version}
         return self._cached
 
-    def _numbers(self):
-        found = self._current().get("numbers")
-        if found is None:
-            found, count = {}, 0
+    def _shown_values(self):
+        """By node: its name, and what the text says for it where it is read. Of a broken graph: what it was when it was sound."""
+        current = self._current()
+        if "shown" not in current:
+            if not self._lowering:
+                try:
+                    self._as_core()
+                except GraphError:
+                    pass
+            found = {}
+            if self._shown is not None:
+                core, numbers = self._shown
+                shown = core.shown
+                found = {node: shown[number] for node, number in numbers.items()}
+            taken = {name for name, _ in found.values()}
+            free = (str(i) for i in range(len(taken) + len(self) + 1) if str(i) not in taken)
             for node in self._all():
-                found[node] = node._name if node.is_input else str(count)
-                # A call of several results has no value of its own.
-                count += not node.is_input and isinstance(node._type, ArrayType)
-            self._cached["numbers"] = found
-        return found
+                if node not in found and isinstance(node._type, ArrayType):  # a call of several results has no value of its own
+                    name = node._name or next(free)
+                    found[node] = name, f"%{name}"
+            current["shown"] = found
+        return current["shown"]
 
     def _place(self, before, after):
         if before is not None and after is not None:
@@ -700,7 +719,12 @@ class Graph:
 
         found = self._current().get("core")
         if found is None:
-            found = self._cached["core"] = to_core(self)
+            self._lowering = True
+            try:
+                found, numbers = to_core(self)
+            finally:
+                self._lowering = False
+            self._cached["core"], self._shown = found, (found, numbers)
         return found
 
     def _library(self):

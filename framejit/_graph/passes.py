@@ -1,7 +1,6 @@
 """The user's passes: `framejit.compile(fn, passes=[f])`, `f(graph) -> graph`."""
 from framejit._errors import GraphError
 from framejit._graph.core import from_core
-from framejit._graph.names import input_names
 from framejit._graph.nodes import Graph
 
 
@@ -24,7 +23,7 @@ class Passes(Edit):
                 raise TypeError(f"framejit.compile: a pass is a function of a graph, not {function!r}")
 
     def __call__(self, core, found):
-        given = graph = from_core(core, input_names(found))
+        given = graph = from_core(core)
         version = graph._version
         for function in self.functions:
             name = getattr(function, "__name__", repr(function))

@@ -176,7 +176,7 @@ def by_reason(breaks):
 
 
 def _input_name(name):
-    return re.sub(r"^stack_(\d+)_$", r"stack[\1]", name.removeprefix("L."))
+    return re.sub(r"^stack_(\d+)_$", r"stack[\1]", name)
 
 
 def graph_entry(report, number):
@@ -185,7 +185,7 @@ def graph_entry(report, number):
     own = [node for node in graph.nodes if node.line > 0 and not is_library(node.file)]
     where = f", from {place(own[0].file, own[0].line)} on" if own else ""
     calls = sum(kernel.count for kernel in kernels if kernel.is_library_call)
-    passed = [node for node in graph.inputs if not re.search("_(parameters|buffers)_", node.name)]
+    passed = [node for i, node in enumerate(graph.inputs) if i not in report._parameters.get(number, ())]
     given = [f"{_input_name(node.name)}: {node.type}" for node in passed[:4]] + (["..."] if len(passed) > 4 else [])
     if len(passed) < len(graph.inputs):
         given.append(f"and {counted(len(graph.inputs) - len(passed), 'parameter')}")

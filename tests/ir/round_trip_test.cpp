@@ -28,14 +28,20 @@ TEST_P(EveryRow, HasSamplesThatVerifyAndSurvivePrinting) {
       const std::string text = print(sample.graph);
       const Graph parsed = parse(text);
       ASSERT_EQ(print(parsed), text);
+      const std::string short_text = print_short(sample.graph);
+      const Graph of_short = parse(short_text);
+      ASSERT_EQ(print_short(of_short), short_text);
+      for (const VerifyError& error : verify(of_short)) ADD_FAILURE() << error.message << "\n" << short_text;
 
-      std::vector<DenseArray> first, second;
+      std::vector<DenseArray> first, second, third;
       std::vector<std::int64_t> symbols = sample.symbols;
       const std::uint32_t status = evaluate(sample.graph, sample.inputs, symbols, first);
       EXPECT_EQ(status & ~kFloatConditions, kOk);
       evaluate(parsed, sample.inputs, symbols, second);
+      evaluate(of_short, sample.inputs, symbols, third);
       ASSERT_EQ(first.size(), 1u);
       EXPECT_EQ(first, second);
+      EXPECT_EQ(first, third);
       const Type& type = sample.graph.type(sample.graph.outputs[0].value);
       EXPECT_EQ(first[0].dtype, type.dtype);
       EXPECT_EQ(first[0].shape, evaluate(type.shape, symbols));

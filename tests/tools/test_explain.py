@@ -293,7 +293,7 @@ def test_the_page_of_an_encoder_is_small(encoded, tmp_path):
 
 def test_graphs_too_large_for_a_browser_are_cut(tmp_path):
     report = framejit.explain(gain)(X, np.ones(64))
-    report.graphs *= 3000
+    report.graphs *= 9000
     assert sum(len(graph.nodes) for graph in report.graphs) > 20_000
     text = page_of(report, tmp_path)
     assert len(text.encode()) < 5_000_000 and "more lines: str(report.graphs[i])" in text

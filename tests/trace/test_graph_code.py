@@ -104,7 +104,7 @@ def captured(function, *arguments, **options):
 
 def without_places(graph):
     """Operations with their attributes and types, in no order."""
-    return sorted(re.sub(r"%\S+|;.*| +", " ", line) for line in str(graph).splitlines() if " = " in line)
+    return sorted(re.sub(r"%\S+| *;.*| +", " ", line).rstrip() for line in graph.exact_text.splitlines() if " = " in line)
 
 
 @both_libraries

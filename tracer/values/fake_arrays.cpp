@@ -9,6 +9,7 @@
 
 #include "arrays/marked_axes.h"
 #include "arrays/torch_modes.h"
+#include "guards/input_name.h"
 #include "runtime/base/error.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/gradients/backward_call.h"
@@ -241,7 +242,7 @@ void ensure_input(TraceRun& t, FakeStorage& storage) {
   auto* array = static_cast<ArrayValue*>(storage.input_array);
   FJ_CHECK(array && array->source, "a storage without contents");
   storage.input = int(t.graph().inputs.size());
-  storage.contents = t.graph().add_input(array->source->text(), {storage.dtype, storage.shape}, storage.strides);
+  storage.contents = t.graph().add_input(input_name(array->source), {storage.dtype, storage.shape}, storage.strides);
   t.inputs->sources.push_back(array->source);
   t.inputs->of_host.push_back(storage.device == kHost);
   t.gradients->in_memory.insert(storage.contents);

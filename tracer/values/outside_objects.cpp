@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "guards/input_name.h"
 #include "runtime/base/error.h"
 #include "tracer/gradients/graph_transforms.h"
 #include "tracer/interpreter/exceptions.h"
@@ -283,7 +284,7 @@ ValueId number_input(TraceRun& t, ObjectValue& held, DType dtype) {
   auto [known, fresh] = t.inputs->numbers.emplace(held.source, ValueId{});
   if (fresh) {
     guard_type(t, held);
-    known->second = t.graph().add_input(held.source->text(), {dtype, {}}, Dims{});
+    known->second = t.graph().add_input(input_name(held.source), {dtype, {}}, Dims{});
     t.inputs->sources.push_back(held.source);
     t.inputs->of_host.push_back(true);
   }
