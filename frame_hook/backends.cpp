@@ -26,7 +26,7 @@ namespace py = pybind11;
 // takes the last reference to its module's dict with it is a fatal error.
 Ref<>& backend_resolver = *new Ref<>;
 Ref<>& graph_maker = *new Ref<>;
-std::array<Ref<>, 4>& error_types = *new std::array<Ref<>, 4>;
+std::vector<Ref<>>& error_types = *new std::vector<Ref<>>;
 
 constexpr const char* kAdvice =
     "\n  try   print(graph) in the back end shows what each result is; backend=\"eager\" runs the same graph";
@@ -402,11 +402,8 @@ std::unique_ptr<Program> compile_backward(const Graph& graph, int device, const 
 void set_graph_maker(Ref<> made) { graph_maker = std::move(made); }
 void set_backend_resolver(Ref<> resolver) { backend_resolver = std::move(resolver); }
 PyObject* error_type(ErrorKind kind) {
-  PyObject* type = error_types[std::size_t(kind)].get();
-  return type != nullptr ? type : PyExc_RuntimeError;
+  return std::size_t(kind) < error_types.size() ? error_types[std::size_t(kind)].get() : PyExc_RuntimeError;
 }
-void set_error_types(Ref<> error, Ref<> graph_break, Ref<> backend, Ref<> graph) {
-  error_types = {std::move(error), std::move(graph_break), std::move(backend), std::move(graph)};
-}
+void set_error_types(std::vector<Ref<>> types) { error_types = std::move(types); }
 
 }  // namespace fj

@@ -6,6 +6,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "cpython/ref.h"
 #include "graph_ir/graph.h"
@@ -51,9 +52,10 @@ void set_backend_resolver(Ref<> resolver);
 void set_graph_maker(Ref<> made);
 bool is_builtin_backend(std::string_view name);
 
-/// The exception types of the package: Error, GraphBreakError, BackendError, GraphError. Borrowed.
-enum class ErrorKind { Error, GraphBreak, Backend, Graph };
+/// The exception types of the package: Error, GraphBreakError, BackendError, GraphError, RecompileError. Borrowed.
+enum class ErrorKind { Error, GraphBreak, Backend, Graph, Recompile };
 PyObject* error_type(ErrorKind kind);
-void set_error_types(Ref<> error, Ref<> graph_break, Ref<> backend, Ref<> graph);
+/// In the order of ErrorKind.
+void set_error_types(std::vector<Ref<>> types);
 
 }  // namespace fj

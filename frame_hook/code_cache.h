@@ -72,6 +72,8 @@ class CodeCache {
     bool covers = false;      // some segment here needs no frame
   };
 
+  bool own = false;  // for the options that the function was compiled with, which hold outside of blocks of others
+
   struct JudgedLoop : Loop {
     JudgedLoop(const Loop& loop) : Loop(loop) {}
     LoopRegions regions;

@@ -103,6 +103,31 @@ bool refuse_break(const Segment& segment, bool followed) {
   return true;
 }
 
+thread_local int warming_up = 0;
+
+/// What the option on_recompile says where pieces are there and none fits. Nullopt: a piece is compiled.
+std::optional<Compiled> at_recompile(FunctionState& state, const CodeCache::Place& place, const FrameValues& values) {
+  if (place.segments.empty() || warming_up) return std::nullopt;
+  const Options options = effective_options(state);
+  if (options.on_recompile == "compile" || options.follow) return std::nullopt;
+  std::optional<GuardSet::Failure> failure;
+  for (std::size_t i = 0; i < place.segments.size() && !failure; ++i)
+    failure = place.segments[i]->guards->first_failure(values);
+  if (!failure) return std::nullopt;
+  const std::string cause = RecompileEvent(state.name, *failure).cause();
+  if (options.on_recompile == "eager") {
+    state.events->fallback(state.name, "no compiled piece fits, and on_recompile is \"eager\"" + cause);
+    return Compiled{};
+  }
+  const std::string text = "framejit: no compiled piece of " + state.name + " fits this call" + cause +
+                           "\n  try   framejit.warm_up with such arguments first; dynamic=True where sizes change";
+  if (options.on_recompile == "warn")
+    return PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0 ? std::optional(Compiled{nullptr, true})
+                                                                    : std::nullopt;
+  PyErr_SetString(error_type(ErrorKind::Recompile), text.c_str());
+  return Compiled{nullptr, true};
+}
+
 constexpr std::int64_t kPiecesOfPasses = 4;  // of one loop, for other types of its variables
 
 /// A piece of so few operations is not cut any further.
@@ -110,9 +135,8 @@ constexpr int kFewestNodes = 8;
 
 /// One try to make the piece that `request` asks for. `nodes`: how many operations it has, once that is known. Throws
 /// OverBudget.
-Compiled compile_request(FunctionState& state, CodeCache& cache, int entry, const TraceRequest& request,
-                         PyObject* callable, int& nodes) {
-  const Options& options = cache.options();
+Compiled compile_request(FunctionState& state, CodeCache& cache, const Options& options, int entry,
+                         const TraceRequest& request, PyObject* callable, int& nodes) {
   const FrameValues& values = request.values;
   CodeCache::Place& place = cache.place(entry);
   const auto start = std::chrono::steady_clock::now();
@@ -167,6 +191,18 @@ Compiled compile_request(FunctionState& state, CodeCache& cache, int entry, cons
 
 }  // namespace
 
+Options effective_options(const FunctionState& state) {
+  Options result = state.options;
+  if (!options_overridden()) return result;
+  for (std::size_t i = 0; i < option_rows().size(); ++i)
+    if (const std::string_view name = option_rows()[i].name; options_given() >> i & 1)
+      set_option(result, name, option_text(current_options(), name));
+  return result;
+}
+
+void begin_warm_up() { ++warming_up; }
+void end_warm_up() { --warming_up; }
+
 bool needs_no_graph(const Segment& segment) {
   return segment.exit.kind == Exit::Kind::Handover && segment.exit.reason == BreakReason{};
 }
@@ -175,11 +211,13 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
                          int entry, const std::vector<bool>& decisions) {
   const int instruction = cache.instruction_of(entry);
   CodeCache::Place& place = cache.place(entry);
-  const Options& options = cache.options();
+  Options options = cache.options();
+  if (warming_up && options.tier == "auto") options.tier = "optimised";
   if (cache.compiling) return {};
   // Passes that need a piece each are worth none.
   const bool several = entry != instruction;
   const auto made = std::int64_t(place.segments.size());
+  if (auto refused = at_recompile(state, place, values)) return *std::move(refused);
   if (several && (place.exhausted || made >= kPiecesOfPasses || made >= options.recompile_limit))
     return {nullptr, false, true};
   if (place.exhausted) return {};
@@ -254,7 +292,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
       request.node_limit = request.cut ? cache.bearable_nodes : int(options.node_limit);
       try {
         const Budget budget(options.work_limit);
-        return compile_request(state, cache, entry, request, callable, nodes);
+        return compile_request(state, cache, options, entry, request, callable, nodes);
       } catch (const OverBudget&) {
         cache.bearable_nodes = std::max(std::min(nodes, request.node_limit) / 4, kFewestNodes);
         if (request.node_limit <= kFewestNodes)

@@ -8,6 +8,13 @@
 
 namespace fj {
 
+/// The options of this call: those given to `compile`, changed by an open `with framejit.options(...)` block.
+Options effective_options(const FunctionState& state);
+
+/// Until it ends, pieces that this thread compiles are optimised at once, and compiled whatever on_recompile says.
+void begin_warm_up();
+void end_warm_up();
+
 struct Compiled {
   std::shared_ptr<const Segment> segment;  // null: run in CPython from here, or
   bool raised = false;                     // an error is set that the user must see

@@ -67,20 +67,10 @@ class Scratch {
   std::unique_ptr<Contents> contents_;
 };
 
-/// The options of this call: those given to `compile`, changed by an open `with framejit.options(...)` block.
-Options effective_options(const FunctionState& state) {
-  Options result = state.options;
-  if (!options_overridden()) return result;
-  for (const OptionRow& row : option_rows()) {
-    std::string wanted = option_text(current_options(), row.name);
-    if (wanted != option_text(environment_options(), row.name)) set_option(result, row.name, wanted);
-  }
-  return result;
-}
-
 /// Null: the function can't be compiled (no error set). The reference is good until the function's caches change.
 const std::shared_ptr<CodeCache>& cache_for(FunctionState& state, PyCodeObject* code) {
-  if (!state.caches.empty() && !options_overridden() && state.caches.front()->code() == code) [[likely]]
+  if (!state.caches.empty() && !options_overridden() && state.caches.front()->own &&
+      state.caches.front()->code() == code) [[likely]]
     return state.caches.front();
   Options options = effective_options(state);
   // A function whose __code__ was replaced starts afresh.
@@ -92,15 +82,15 @@ const std::shared_ptr<CodeCache>& cache_for(FunctionState& state, PyCodeObject* 
   });
   Running::drop(std::move(other));
   for (const auto& cache : state.caches)
-    if (cache->options() == options) return cache;
+    if (cache->options().same_code(options)) return cache;
   auto cache = CodeCache::create(code, options);
   if (!cache) {
     PyErr_Clear();
     static const std::shared_ptr<CodeCache> none;
     return none;
   }
-  const bool own = options == state.options;
-  return *state.caches.insert(own ? state.caches.begin() : state.caches.end(), cache);
+  cache->own = options.same_code(state.options);
+  return *state.caches.insert(cache->own ? state.caches.begin() : state.caches.end(), cache);
 }
 
 /// The segment does nothing but hand over: no need to run it.

@@ -128,8 +128,17 @@ std::string BreakEvent::described(const char* what) const {
   return said.empty() ? result : result + ": " + said;
 }
 
-std::string RecompileEvent::text() const {
-  std::string result = "framejit: recompile of " + function + "\n  " + guard + " no longer holds";
+RecompileEvent::RecompileEvent(const std::string& name, const GuardSet::Failure& failure)
+    : function(name),
+      guard(failure.guard ? failure.guard->text() : failure.expected),
+      found(failure.found),
+      expected(failure.expected),
+      location(failure.guard ? failure.guard->location : "") {}
+
+std::string RecompileEvent::text() const { return "framejit: recompile of " + function + cause(); }
+
+std::string RecompileEvent::cause() const {
+  std::string result = "\n  " + guard + " no longer holds";
   result += "\n  was   " + expected + "\n  now   " + found;
   if (!location.empty()) result += "\n  from  " + location;
   return result;
@@ -189,13 +198,7 @@ void Events::graph_break(BreakEvent event) {
 }
 
 void Events::recompile(const std::string& function, const GuardSet::Failure& failure) {
-  RecompileEvent event;
-  event.function = function;
-  event.guard = failure.guard ? failure.guard->text() : failure.expected;
-  event.found = failure.found;
-  event.expected = failure.expected;
-  if (failure.guard) event.location = failure.guard->location;
-  recompile(std::move(event));
+  recompile(RecompileEvent(function, failure));
 }
 
 void Events::recompile(RecompileEvent event) {

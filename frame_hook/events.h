@@ -66,7 +66,11 @@ struct RecompileEvent {
   std::string location;                  // the user's line that needed the guard, if known
   std::int64_t count = 1;
 
+  RecompileEvent() = default;
+  RecompileEvent(const std::string& name, const GuardSet::Failure& failure);
   std::string text() const;
+  /// What failed, from the second line on: "L.k == 3 no longer holds ...".
+  std::string cause() const;
 };
 
 struct FallbackEvent {

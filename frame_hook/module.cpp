@@ -277,7 +277,12 @@ PYBIND11_MODULE(_core, module) {
     for (const OptionRow& row : option_rows()) names.append(std::string(row.name));
     return names;
   });
-  module.def("push_options", [](const py::dict& changes) { push_options(changed(current_options(), changes)); });
+  module.def("push_options", [](const py::dict& changes) {
+    std::uint64_t given = 0;
+    for (std::size_t i = 0; i < option_rows().size(); ++i)
+      given |= std::uint64_t(changes.contains(std::string(option_rows()[i].name))) << i;
+    push_options(changed(current_options(), changes), given);
+  });
   module.def("pop_options", [] { pop_options(); });
   module.def("set_logs", [](const std::string& choice) {
     if (auto problem = set_logs(choice)) throw py::value_error(*problem);
@@ -302,6 +307,8 @@ PYBIND11_MODULE(_core, module) {
     DiskCache::reset_counts();
   });
   module.def("finish_compiling", finish_compiling);
+  module.def("begin_warm_up", begin_warm_up);
+  module.def("end_warm_up", end_warm_up);
   module.def("list_cache", list_cache);
   module.def("clear_cache", [](const std::string& folder) { return DiskCache::clear(folder); });
   module.def("mark_dynamic",
@@ -321,9 +328,10 @@ PYBIND11_MODULE(_core, module) {
              "Says which axes of a compiled function's arguments change: (\"L.x\", axis, name, min, max).");
   module.def("call_eagerly", call_eagerly);
   module.def("call_traced", call_traced, "Calls a compiled function, also while another one is traced.");
-  module.def("set_error_types", [](py::object error, py::object graph_break, py::object backend, py::object graph) {
-    set_error_types(Ref<>::borrow(error.ptr()), Ref<>::borrow(graph_break.ptr()), Ref<>::borrow(backend.ptr()),
-                    Ref<>::borrow(graph.ptr()));
+  module.def("set_error_types", [](const py::args& types) {
+    std::vector<Ref<>> kept;
+    for (const py::handle type : types) kept.push_back(Ref<>::borrow(type.ptr()));
+    set_error_types(std::move(kept));
   });
   module.def("set_backend_resolver", [](py::object resolver) { set_backend_resolver(Ref<>::borrow(resolver.ptr())); });
   module.def("set_graph_maker", [](py::object made) { set_graph_maker(Ref<>::borrow(made.ptr())); });

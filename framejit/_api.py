@@ -9,11 +9,11 @@ import warnings
 from framejit import _core, _logs
 from framejit._backends import resolve
 from framejit._dim import LARGEST, Dim
-from framejit._errors import BackendError, Error, GraphBreakError, GraphError
+from framejit._errors import BackendError, Error, GraphBreakError, GraphError, RecompileError
 from framejit._nearest import did_you_mean
 from framejit._wrap import compiled_part, wrap_object
 
-_core.set_error_types(Error, GraphBreakError, BackendError, GraphError)
+_core.set_error_types(Error, GraphBreakError, BackendError, GraphError, RecompileError)
 
 
 def compile(function=None, *, backend=None, passes=None, **options):
@@ -33,11 +33,13 @@ def compile(function=None, *, backend=None, passes=None, **options):
     - dynamic: sizes are symbols from the first call (True), never (False), or once one has changed (None).
     - mode: "default"; for CUDA devices also "reduce-overhead", which issues kernels that follow each other as one CUDA graph,
       "max-autotune-no-cudagraphs", which measures sizes of blocks, and "max-autotune", both.
+    - on_recompile: what becomes of a call that no compiled piece fits any more: "compile", "warn" (and compile), "eager" (run it in
+      CPython), "error" (raise RecompileError). It may change for a block, `with framejit.options(on_recompile="error")`.
     - threads: an int, the threads that a kernel may use; 0: one per core.
 
     Raises TypeError for what can't be compiled (a class, what is not callable), an option that does not exist or is of another type,
     ValueError for a value that an option does not take, and for a back end that is not there. Calls raise what the function raises;
-    GraphBreakError and BackendError as those say.
+    GraphBreakError, RecompileError and BackendError as those say.
 
         @framejit.compile
         def f(x, y):
@@ -337,17 +339,18 @@ def warm_up(function, *examples):
         framejit.warm_up(f, (((64, 64), "float32"), 3), (x, 5))         # 2
         f(y, 3)                                                         # compiles nothing
     """
-    part = _part(function)
-    if part is None:
+    if _part(function) is None:
         raise TypeError(f"framejit.warm_up takes what framejit.compile has returned, not {function!r}")
-    tier = {"tier": "optimised"} if _core.options_of(part)["tier"] == "auto" else {}
     before = _core.cache_info()["graphs"]
     for example in examples:
         keywords = {name: _filled(value) for name, value in example.items()} if isinstance(example, dict) else {}
         given = () if isinstance(example, dict) else example if isinstance(example, tuple) and not _is_pair(example) else (example,)
         arguments = [_filled(value) for value in given]
-        with options(**tier):
+        _core.begin_warm_up()
+        try:
             function(*arguments, **keywords)
+        finally:
+            _core.end_warm_up()
     _core.finish_compiling()
     return _core.cache_info()["graphs"] - before
 

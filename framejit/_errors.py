@@ -24,6 +24,19 @@ class GraphBreakError(Error):
     """
 
 
+class RecompileError(Error):
+    """With `on_recompile="error"`: no compiled piece fits a call, whose arguments or state are others than before; the text says which.
+
+    Nothing of the piece has been executed. What is compiled for the first time raises nothing: a function that was never called, what
+    follows a break that no call has come to.
+
+        f = framejit.compile(lambda x: x * 2)
+        framejit.warm_up(f, (((64, 64), "float32"),), (((128, 64), "float32"),))
+        with framejit.options(on_recompile="error"):
+            f(np.ones(64))          # RecompileError: ... was f32[s0, 64], now f64[64]
+    """
+
+
 class GraphError(Error):
     """A graph was edited, read, called or saved in a way that is not allowed; the text names the node, the rule or the file.
 
@@ -41,5 +54,5 @@ class BackendError(Error):
     """
 
 
-for _error in (Error, GraphBreakError, GraphError, BackendError):
+for _error in (Error, GraphBreakError, RecompileError, GraphError, BackendError):
     _error.__module__ = "framejit"

@@ -79,7 +79,11 @@ bool is_choice(std::string_view choices, std::string_view text) {
   }
 }
 
-thread_local std::vector<Options> blocks;
+struct Block {
+  Options options;
+  std::uint64_t given;
+};
+thread_local std::vector<Block> blocks;
 
 }  // namespace
 
@@ -139,9 +143,12 @@ const Options& environment_options() {
   return options;
 }
 
-const Options& current_options() { return blocks.empty() ? environment_options() : blocks.back(); }
+const Options& current_options() { return blocks.empty() ? environment_options() : blocks.back().options; }
 bool options_overridden() { return !blocks.empty(); }
-void push_options(Options options) { blocks.push_back(std::move(options)); }
+std::uint64_t options_given() { return blocks.empty() ? 0 : blocks.back().given; }
+void push_options(Options options, std::uint64_t given) {
+  blocks.push_back({std::move(options), given | options_given()});
+}
 void pop_options() {
   if (!blocks.empty()) blocks.pop_back();
 }

@@ -27,6 +27,13 @@ struct Options {
 #include "runtime/base/options.def"
 
   bool operator==(const Options&) const = default;
+  /// Whether what is compiled under the one serves calls under the other.
+  bool same_code(const Options& other) const {
+    Options like = *this;
+    like.on_recompile = other.on_recompile;
+    like.progress = other.progress;
+    return like == other;
+  }
 };
 
 struct OptionRow {
@@ -50,8 +57,11 @@ const Options& environment_options();
 const Options& current_options();
 /// True inside a block of this thread: callers that keep their own Options must look at current_options().
 bool options_overridden();
-/// Opens and closes a block on this thread.
-void push_options(Options options);
+/// Opens and closes a block on this thread. `given`: what it says, by row of the table; what the blocks around it say holds
+/// too.
+void push_options(Options options, std::uint64_t given);
 void pop_options();
+/// What this thread's blocks say, by row.
+std::uint64_t options_given();
 
 }  // namespace fj

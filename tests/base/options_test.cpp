@@ -44,12 +44,14 @@ TEST(Options, BlocksNestOnTheirThread) {
   EXPECT_FALSE(options_overridden());
   Options outer = current_options();
   outer.backend = "llvm";
-  push_options(outer);
+  push_options(outer, 1);
   Options inner = current_options();
   inner.strict = !inner.strict;
-  push_options(inner);
+  push_options(inner, 4);
   EXPECT_EQ(current_options(), inner);
+  EXPECT_EQ(options_given(), 5u);
   pop_options();
+  EXPECT_EQ(options_given(), 1u);
   EXPECT_EQ(current_options().backend, "llvm");
   pop_options();
   EXPECT_FALSE(options_overridden());

@@ -99,3 +99,13 @@ def test_a_tier_that_was_chosen_is_kept():
     with framejit.options(cache_bytes=0):
         assert framejit.warm_up(quick, (((7,), float),)) == 1
     assert framejit.cache_info()["kernels_optimised"] == 0
+
+
+def test_after_a_first_call_the_pieces_are_those_of_later_calls():
+    f = framejit.compile(lambda x: np.sqrt(x) + 1)
+    f(np.ones(3))
+    framejit.warm_up(f, (np.ones((2, 2), np.float32),))
+    before = framejit.cache_info()
+    assert f(np.full((2, 2), 4, np.float32)).tolist() == [[3, 3], [3, 3]]
+    after = framejit.cache_info()
+    assert after["hits"] == before["hits"] + 1 and after["graphs"] == before["graphs"]
