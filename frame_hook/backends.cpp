@@ -43,7 +43,10 @@ std::string shown(PyObject* object) {
 
 BackendFailure raised_by(const std::string& what) {
   Ref<> cause = Ref<>::steal(fj_take_exception());
-  if (!PyObject_IsInstance(cause.get(), PyExc_Exception)) return {std::move(cause)};
+  // A check has found something, which is no fault of the back end.
+  if (!PyObject_IsInstance(cause.get(), PyExc_Exception) ||
+      PyObject_IsInstance(cause.get(), error_type(ErrorKind::Check)))
+    return {std::move(cause)};
   const std::string said = shown(cause.get());
   const std::string raised = what + " raised " + Py_TYPE(cause.get())->tp_name + (said.empty() ? "" : ": " + said);
   PyErr_SetString(error_type(ErrorKind::Backend), (raised + kAdvice).c_str());

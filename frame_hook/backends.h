@@ -52,8 +52,8 @@ void set_backend_resolver(Ref<> resolver);
 void set_graph_maker(Ref<> made);
 bool is_builtin_backend(std::string_view name);
 
-/// The exception types of the package: Error, GraphBreakError, BackendError, GraphError, RecompileError. Borrowed.
-enum class ErrorKind { Error, GraphBreak, Backend, Graph, Recompile };
+/// The exception types of the package, in the order of these names. Borrowed.
+enum class ErrorKind { Error, GraphBreak, Backend, Graph, Recompile, Check };
 PyObject* error_type(ErrorKind kind);
 /// In the order of ErrorKind.
 void set_error_types(std::vector<Ref<>> types);

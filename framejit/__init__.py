@@ -30,7 +30,7 @@ else:
     from framejit._checkpoint import checkpoint
     from framejit._custom_derivatives import custom_derivative, stop_gradient
     from framejit._dim import Dim
-    from framejit._errors import BackendError, Error, GraphBreakError, GraphError, RecompileError
+    from framejit._errors import BackendError, CheckError, Error, GraphBreakError, GraphError, RecompileError
     from framejit._explain import explain
     from framejit._graph.capture import capture
     from framejit._graph.fx import from_fx, fx_backend

@@ -9,11 +9,11 @@ import warnings
 from framejit import _core, _logs
 from framejit._backends import resolve
 from framejit._dim import LARGEST, Dim
-from framejit._errors import BackendError, Error, GraphBreakError, GraphError, RecompileError
+from framejit._errors import BackendError, CheckError, Error, GraphBreakError, GraphError, RecompileError
 from framejit._nearest import did_you_mean
 from framejit._wrap import compiled_part, wrap_object
 
-_core.set_error_types(Error, GraphBreakError, BackendError, GraphError, RecompileError)
+_core.set_error_types(Error, GraphBreakError, BackendError, GraphError, RecompileError, CheckError)
 
 
 def compile(function=None, *, backend=None, passes=None, **options):
@@ -24,8 +24,8 @@ def compile(function=None, *, backend=None, passes=None, **options):
     first call. The result is called as the function is: `.using(**options)` is the same with other options, `.__wrapped__` the
     function as written. Not given: the decorator with these options.
 
-    backend: a str, "auto", "llvm", "cuda", "eager", "reference" or a registered name, or `backend(graph, example_inputs) -> callable`;
-    not given: what `framejit.options` or FRAMEJIT_BACKEND say, else "auto". passes: functions `f(graph) -> graph` that are given each
+    backend: a str, "auto", "llvm", "cuda", "eager", "reference", "verify", "check_nan" or a registered name, or
+    `backend(graph, example_inputs) -> callable`; not given: what `framejit.options` or FRAMEJIT_BACKEND say, else "auto". passes: functions `f(graph) -> graph` that are given each
     captured graph (a framejit.Graph) before the back end, in order, and return it, edited or not; they run once for each graph that is
     compiled. options, of which `framejit.options` and docs/options.md have the rest:
 

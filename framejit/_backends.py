@@ -3,7 +3,8 @@ from framejit import _core
 from framejit._graph.core import from_core
 from framejit._nearest import did_you_mean
 
-_registered = {}  # "eager" joins when it is first asked for
+_registered = {}  # "eager" and the checks join when they are first asked for
+_CHECKS = ("verify", "check_nan")
 
 
 def register_backend(name, backend=None):
@@ -30,7 +31,7 @@ def register_backend(name, backend=None):
         raise TypeError("register_backend: the name is a string that is not empty")
     if not callable(backend):
         raise TypeError(f"register_backend: {backend!r} is not callable")
-    if _core.is_builtin_backend(name) or name == "eager":
+    if _core.is_builtin_backend(name) or name == "eager" or name in _CHECKS:
         raise ValueError(f"register_backend: {name!r} is built in")
     _registered[name] = backend
     return backend
@@ -50,9 +51,13 @@ def resolve(name):
     backend = _registered.get(name)
     if backend is None and name == "eager":
         from framejit._support.graph_code import replay as backend
+    elif backend is None and name in _CHECKS:
+        from framejit import _checks
+
+        backend = getattr(_checks, name)
     backend = backend or _entry_point(name)
     if backend is None:
-        known = ["auto", "llvm", "cuda", "eager", "reference", *sorted(set(_registered) - {"eager"})]
+        known = ["auto", "llvm", "cuda", "eager", "reference", *_CHECKS, *sorted(set(_registered) - {"eager", *_CHECKS})]
         raise ValueError(f"framejit has no back end {name!r}; there are {', '.join(known)}{did_you_mean(name, known)}")
     _registered[name] = backend
     return backend

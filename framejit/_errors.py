@@ -37,6 +37,15 @@ class RecompileError(Error):
     """
 
 
+class CheckError(Error):
+    """With `backend="verify"` or `backend="check_nan"`: a program gives other results than its operations, or makes a NaN.
+
+    The text has the first operation that does, the user's line, an element and the operands there.
+
+        framejit.compile(lambda x: np.log(x - 1), backend="check_nan")(np.zeros(3))     # CheckError: ... log(%0) ... at demo.py:1
+    """
+
+
 class GraphError(Error):
     """A graph was edited, read, called or saved in a way that is not allowed; the text names the node, the rule or the file.
 
@@ -54,5 +63,5 @@ class BackendError(Error):
     """
 
 
-for _error in (Error, GraphBreakError, RecompileError, GraphError, BackendError):
+for _error in (Error, GraphBreakError, RecompileError, CheckError, GraphError, BackendError):
     _error.__module__ = "framejit"

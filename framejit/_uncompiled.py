@@ -4,7 +4,7 @@ import functools
 import warnings
 
 from framejit._dim import Dim  # noqa: F401
-from framejit._errors import BackendError, Error, GraphBreakError, GraphError, RecompileError  # noqa: F401
+from framejit._errors import BackendError, CheckError, Error, GraphBreakError, GraphError, RecompileError  # noqa: F401
 
 REASON = "framejit compiles nothing in a subinterpreter; everything runs as without it"
 

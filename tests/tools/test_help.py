@@ -107,9 +107,9 @@ def f(x):
     (TypeError, "framejit has no option 'thread'; did you mean 'threads'?", lambda: framejit.compile(f).using(thread=1)),
     (TypeError, "framejit has no option 'thread'; did you mean 'threads'?", lambda: framejit.options(thread=1).__enter__()),
     (TypeError, "framejit option threads: one is not a number", lambda: framejit.compile(f, threads="one")),
-    (ValueError, "framejit has no back end 'LVM'; there are auto, llvm, cuda, eager, reference; did you mean 'llvm'?",
+    (ValueError, "framejit has no back end 'LVM'; there are auto, llvm, cuda, eager, reference, verify, check_nan; did you mean 'llvm'?",
      lambda: framejit.compile(f, backend="LVM")),
-    (ValueError, "framejit has no back end 'lvm'; there are auto, llvm, cuda, eager, reference; did you mean 'llvm'?",
+    (ValueError, "framejit has no back end 'lvm'; there are auto, llvm, cuda, eager, reference, verify, check_nan; did you mean 'llvm'?",
      lambda: framejit.options(backend="lvm").__enter__()),
     (ValueError, "no log is called 'graph'; there are: all, graph_breaks, recompiles, fallbacks, graphs, guards, bytecode, passes, timings, kernels, "
      "code; did you mean 'graphs'?", lambda: framejit.set_logs("kernels", "graph:Encoder.*")),
