@@ -25,9 +25,9 @@ def compile(function=None, *, backend=None, passes=None, **options):
     function as written. Not given: the decorator with these options.
 
     backend: a str, "auto", "llvm", "cuda", "eager", "reference", "verify", "check_nan" or a registered name, or
-    `backend(graph, example_inputs) -> callable`; not given: what `framejit.options` or FRAMEJIT_BACKEND say, else "auto". passes: functions `f(graph) -> graph` that are given each
-    captured graph (a framejit.Graph) before the back end, in order, and return it, edited or not; they run once for each graph that is
-    compiled. options, of which `framejit.options` and docs/options.md have the rest:
+    `backend(graph, example_inputs) -> callable`; not given: what `framejit.options` or FRAMEJIT_BACKEND say, else "auto". passes:
+    functions `f(graph) -> graph` that are given each captured graph (a framejit.Graph) before the back end, in order, and return it,
+    edited or not; they run once for each graph that is compiled. options, of which `framejit.options` and docs/options.md have the rest:
 
     - fullgraph: a bool; raise GraphBreakError where a graph would break.
     - dynamic: sizes are symbols from the first call (True), never (False), or once one has changed (None).
