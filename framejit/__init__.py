@@ -32,15 +32,14 @@ else:
     from framejit._dim import Dim
     from framejit._errors import BackendError, CheckError, Error, GraphBreakError, GraphError, RecompileError
     from framejit._explain import explain
-    from framejit._graph.capture import capture
-    from framejit._graph.fx import from_fx, fx_backend
-    from framejit._graph.nodes import Graph, Node
     from framejit._library_functions import library_function
     from framejit._pickle import reduce_function as _reduce_function, reduce_method as _reduce_method
     from framejit._progress import set_progress
     from framejit._transforms import grad, hessian, jacobian, jvp, value_and_grad, vjp, vmap
 
     __all__ = [*_uncompiled.__all__, "CompiledFunction", "Graph", "Node"]
+    # Imported when they are first asked for: a third of the package's time, and most programs look at no graph.
+    _later = {"capture": "_graph.capture", "from_fx": "_graph.fx", "fx_backend": "_graph.fx", "Graph": "_graph.nodes", "Node": "_graph.nodes"}
 
 
 def _version():
@@ -54,12 +53,18 @@ def _version():
 
 
 def __getattr__(name):
-    if name != "__version__":
+    if name == "__version__":
+        value = _version()
+    elif name in globals().get("_later", ()):
+        import importlib
+
+        value = getattr(importlib.import_module(f"framejit.{_later[name]}"), name)
+    else:
         import sys
 
         raise AttributeError(f"module 'framejit' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-    globals()[name] = _version()
-    return globals()[name]
+    globals()[name] = value
+    return value
 
 
 def __dir__():

@@ -1,6 +1,5 @@
 """Back ends by name: the built-in ones are known to the core, others are registered here or by an entry point."""
 from framejit import _core
-from framejit._graph.core import from_core
 from framejit._nearest import did_you_mean
 
 _registered = {}  # "eager" and the checks join when they are first asked for
@@ -63,5 +62,11 @@ def resolve(name):
     return backend
 
 
+def _graph(captured):
+    from framejit._graph.core import from_core
+
+    return from_core(captured)
+
+
 _core.set_backend_resolver(resolve)
-_core.set_graph_maker(from_core)
+_core.set_graph_maker(_graph)

@@ -4,7 +4,6 @@ import types
 
 from framejit import _core
 from framejit._api import given_options, compile
-from framejit._graph.core import from_core
 from framejit._wrap import compiled_part
 
 
@@ -41,6 +40,8 @@ class Report:
         from framejit._report.parts import Guards, kernels_of, timings_of
 
         self.name, self.result, self.error = name, result, error
+        from framejit._graph.core import from_core
+
         self.graphs = [from_core(graph) for graph in recorded["graphs"]]
         self.breaks = _with_chains([Break(**row) for row in recorded["breaks"]], target)
         self.recompiles, self.fallbacks, self.loops = recorded["recompiles"], recorded["fallbacks"], recorded["loops"]
