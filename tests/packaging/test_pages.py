@@ -1,9 +1,11 @@
-"""docs/graph-breaks.md and docs/coverage.md are generated: these tests compare them, FRAMEJIT_BLESS=1 writes them anew.
+"""Three pages of docs/ are generated: these tests compare them, FRAMEJIT_BLESS=1 writes them anew.
 
 graph-breaks: a section per row of breaks.def with its smallest program from tests/errors/test_breaks.py. coverage: a table per group of
-the constructs in tests/trace/test_constructs_*.py, each run compiled against eager, with what became of it.
+the constructs in tests/trace/test_constructs_*.py, each run compiled against eager, with what became of it. functions: a table per module,
+from function_table.py.
 """
 import ast
+import collections
 import importlib
 import importlib.util
 import inspect
@@ -13,6 +15,8 @@ import re
 import sys
 import textwrap
 
+import function_table
+import numpy as np
 import pytest
 
 TESTS = pathlib.Path(__file__).parent.parent
@@ -71,6 +75,34 @@ def coverage_page():
     return "\n".join(text).rstrip() + "\n"
 
 
+def versions():
+    """Those that docs/functions.md is made with: another library has other functions."""
+    import torch
+
+    return f"NumPy {'.'.join(np.__version__.split('.')[:2])} and torch {'.'.join(torch.__version__.split('.')[:2])}"
+
+
+def functions_page():
+    tables = [*function_table.numpy_rows(), *function_table.torch_rows()]
+    untried = [f"{path}.{name}" for path, rows in tables for name, row in rows.items() if row is None]
+    assert untried == [], "function_table.py has no arguments that these take"
+    outcomes = collections.Counter(row.outcome.split(" FJ")[0] for _, rows in tables for row in rows.values())
+    text = ["# Functions of NumPy and torch", "",
+            "Each function is called once in a compiled function, with the arguments shown, and once for its derivative. Other",
+            "arguments, dtypes and sizes may come out otherwise; results are the library's in each case. Methods and operators are",
+            f"not listed. Generated with {versions()} by `tests/packaging/function_table.py`; {HOW}", "",
+            "| outcome | means | functions |", "| --- | --- | --- |",
+            *(f"| {name} | {meaning} | {outcomes[name]} |" for name, meaning in function_table.OUTCOMES.items()), "",
+            "| argument | is |", "| --- | --- |", *(f"| `{name}` | {meaning} |" for name, meaning in function_table.ARRAYS.items()), "",
+            "The derivative of a call of NumPy is that of `framejit.grad`, of the sum of its results. For a call of torch the column",
+            "says what becomes of it where tensors require gradients: *called* is a call with torch's own derivative. The column is",
+            "empty where no result has a derivative.", ""]
+    for path, rows in tables:
+        text += [f"## {path}", "", "| call | outcome | derivative |", "| --- | --- | --- |"]
+        text += [f"| `{row.call}` | {row.outcome} | {row.derivative} |" for row in rows.values()] + [""]
+    return "\n".join(text).rstrip() + "\n"
+
+
 def check(name, text):
     if os.environ.get("FRAMEJIT_BLESS") == "1":
         (DOCS / name).write_text(text)
@@ -92,3 +124,12 @@ def test_every_row_and_program_is_on_the_page():
                     reason="docs/coverage.md is made on CPython 3.11 with torch, where this test compares it")
 def test_the_page_of_constructs_is_up_to_date():
     check("coverage.md", coverage_page())
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11) or importlib.util.find_spec("torch") is None,
+                    reason="docs/functions.md is made on CPython 3.11 with torch, where this test compares it")
+def test_the_page_of_functions_is_up_to_date():
+    page = DOCS / "functions.md"
+    if page.exists() and os.environ.get("FRAMEJIT_BLESS") != "1" and versions() not in page.read_text():
+        pytest.skip(f"docs/functions.md is made with other libraries than {versions()}")
+    check("functions.md", functions_page())

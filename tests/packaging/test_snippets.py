@@ -2,7 +2,8 @@
 
 The snippets of a page run in order and share their names, as typed into one session. A block without a language directly behind a snippet
 is what the snippet prints: `...` stands for anything, and durations may be others. A snippet whose first line is `# name.py` is a file of
-this name. Sections that import torch, and what follows in the same page and uses their names, are left out where torch is missing.
+this name. Sections whose snippets need a package that is not installed are left out, and the test is skipped at its end; no other section
+uses what they define.
 """
 import contextlib
 import doctest
@@ -18,6 +19,7 @@ import framejit
 ROOT = pathlib.Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("index", "tutorial", "how-to"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```\n(?:\n*```\n(.*?)^```\n)?", re.M | re.S)
+NEEDED = {"torch": re.compile(r"\btorch\b"), "safetensors": re.compile(r"\.save\(")}
 DURATION = re.compile(r"\b\d+(\.\d+)? ([nµm]?s)\b")
 
 
@@ -26,7 +28,7 @@ def snippets(page):
     text = page.read_text()
     for block in BLOCK.finditer(text):
         if block[1] == "python":
-            section = re.findall(r"^##? .*", BLOCK.sub("", text[:block.start()]), re.M)[-1].lstrip("# ")
+            section = re.findall(r"^#+ .*", BLOCK.sub("", text[:block.start()]), re.M)[-1].lstrip("# ")
             yield text[:block.start(2)].count("\n") + 1, section, block[2], block[3]
 
 
@@ -41,15 +43,13 @@ def differs(shown, printed):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_snippets_run_and_print_what_the_page_shows(page, tmp_path, monkeypatch):
-    has_torch = importlib.util.find_spec("torch") is not None
-    uses_torch = {section for _, section, text, _ in snippets(page) if re.search(r"^import .*\btorch\b", text, re.M)}
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    left_out = {section: name for _, section, text, _ in snippets(page) for name in missing if NEEDED[name].search(text)}
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}
-    left_out = []
     try:
         for line, section, text, shown in snippets(page):
-            if section in uses_torch and not has_torch:
-                left_out.append(section)
+            if section in left_out:
                 continue
             named = re.match(r"# (\w+\.py)\n", text)
             file = tmp_path / (named[1] if named else f"{page.stem}_{line}.py")
@@ -65,4 +65,4 @@ def test_snippets_run_and_print_what_the_page_shows(page, tmp_path, monkeypatch)
     finally:
         framejit.set_logs()
     if left_out:
-        pytest.skip("torch is not installed; left out: " + ", ".join(dict.fromkeys(left_out)))
+        pytest.skip("left out: " + ", ".join(f"{section} ({name} is not installed)" for section, name in left_out.items()))
