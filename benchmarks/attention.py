@@ -82,10 +82,12 @@ def main():
             difference = float((first(eager()) - first(ours())).abs().max())
             assert difference < 1e-4, (name, difference)
             times = in_turns([eager, ours, *others], options.seconds)
-        print(f"{name:>34}", *(f"{1e3 * value:9.3f}" for value in times), f"{times[0] / times[1]:7.2f} {difference:9.0e}", flush=True)
+        shown = [f"{1e3 * value:9.3f}" for value in times] + [" " * 9] * (len(columns) - len(times))
+        print(f"{name:>34}", *shown, f"{times[0] / times[1]:7.2f} {difference:11.0e}", flush=True)
 
     print(f"load {os.getloadavg()[0]:.1f} before; {options.threads} thread(s)")
-    print(" " * 34, "    eager  framejit", " compiled" * options.compile, "  JAX (attention)   eager/framejit  difference")
+    columns = ["eager", "framejit", *["compiled"] * options.compile, *["JAX"] * bool(jax)]
+    print(" " * 34, *(f"{name:>9}" for name in columns), "  ratio  difference")
     for shape, given in ATTENTION:
         batch, heads, rows, width = shape
         groups, keys = given.get("groups", heads), given.get("keys", rows)
