@@ -492,3 +492,29 @@ def test_zeros_pass_through_a_remainder_as_they_are(dtype):
 def f(x, g):
     return lib.remainder(x, 2.0) * g, lib.remainder(x, g)
 """, [f'ARGS = [make((4, 3), "{dtype}", 553, "leaf", "special"), lib.tensor([-0.0, 0.0, -3.0], dtype=lib.{dtype})]'] * 2))
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+def test_a_reshape_to_the_same_sizes_gives_axes_of_one_element_their_strides():
+    def same_sizes(x):
+        y, z = x.reshape(x.shape), x.view(x.shape)
+        return y, z, y * 2
+
+    compiled = framejit.compile(same_sizes)
+    for x in (torch.arange(2)[None, :1], torch.arange(12).reshape(3, 4)[:, :1], torch.arange(12).reshape(1, 3, 4)[..., 1:3],
+              torch.arange(24).reshape(2, 3, 4)[:, 1:2], torch.empty(3, 2)[:, :0], torch.arange(6).reshape(3, 2).t()):
+        for ours, eager in zip(compiled(x), same_sizes(x)):
+            assert ours.stride() == eager.stride() and torch.equal(ours, eager)
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+def test_an_axis_without_elements_beside_one_whose_size_varies():
+    def twice(x, y):
+        return x + x, x.stride(), y
+
+    compiled = framejit.compile(twice)
+    whole = torch.arange(24.0).reshape(3, 8)[:, 4:]
+    for x in (whole, whole[::2], torch.empty(3, 0), torch.empty(2, 0), torch.empty(0, 4)):
+        (ours, strides, _), (eager, expected, _) = compiled(x, 1), twice(x, 1)
+        assert ours.shape == eager.shape and ours.stride() == eager.stride() and strides == expected
+    assert framejit.cache_info()["internal_errors"] == 0

@@ -140,7 +140,7 @@ Array view_transpose(Tracer& tracer, const Array& x, const Axes& permutation);
 Array view_slice(Tracer& tracer, const Array& x, std::int64_t axis, const SymDim& start, const SymDim& size,
                  std::int64_t step);
 /// Same elements in another shape, if strides allow; null if a copy is needed.
-/// `as_it_is`: of the shape that it has; else NumPy gives axes of one element row-major strides.
+/// `as_it_is`, of NumPy: of the shape that it has; else NumPy gives axes of one element row-major strides.
 Array view_reshape(Tracer& tracer, const Array& x, const Dims& shape, bool as_it_is = true);
 /// view_reshape, else a contiguous copy in the shape.
 Array reshape_or_copy(Tracer& tracer, const Array& x, const Dims& shape, bool as_it_is = true);

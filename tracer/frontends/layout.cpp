@@ -454,7 +454,12 @@ std::optional<Strides> torch_view_strides(Tracer& tracer, const ArrayValue& x, c
 /// The strides of `x` seen in `shape` without copying, if there are any: runs of old axes that lie evenly in memory
 /// are matched with runs of new axes of the same product.
 std::optional<Strides> view_strides(Tracer& tracer, const ArrayValue& x, const Dims& shape, bool as_it_is) {
-  if (x.shape == shape && (as_it_is || x.library == Library::Torch)) return x.strides;
+  // torch gives axes of one element other strides.
+  const auto is_one_element = [&](const SymDim& size) { return is_one(size) || tracer.decide(size, Py_EQ, 1); };
+  if (x.shape == shape && (x.library != Library::Torch
+                               ? as_it_is
+                               : std::none_of(shape.begin(), shape.end(), is_one_element) || is_empty(tracer, shape)))
+    return x.strides;
   if (x.strides == row_major(x.shape)) return row_major(shape);
   if (x.library == Library::Torch) return torch_view_strides(tracer, x, shape);
   if (is_contiguous(tracer, x.shape, x.strides)) return row_major(shape);

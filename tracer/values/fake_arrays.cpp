@@ -136,7 +136,7 @@ V wrap_array(TraceRun& t, PyObject* object, SourceRef source) {
     follows[axis] = anything || info.strides[axis] == expected_now;
     dense = dense && (follows[axis] || (info.shape[axis] == 1 && !empty));
     array->strides[axis] = expected;
-    expected = expected * array->shape[axis];
+    if (!(array->shape[axis] == SymDim(0))) expected = expected * array->shape[axis];  // as contiguous_strides
     expected_now *= std::max<std::int64_t>(info.shape[axis], 1);
   }
   const bool any_dynamic = std::find(dynamic.begin(), dynamic.end(), true) != dynamic.end();
