@@ -40,3 +40,21 @@ def test_a_matrix_by_columns_is_not_copied():
     compiled = framejit.compile(lambda a, b: a @ b)
     assert compiled(a, b).tolist() == (a @ b).tolist()
     assert [kernel.kind for kernel in framejit.explain(compiled).so_far().kernels] == ["matmul"]
+
+
+def test_large_products_of_bfloat16_are_the_librarys_where_the_processor_has_them():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()):
+        pytest.skip("the processor does not multiply bfloat16")
+    torch.manual_seed(0)
+    functions = [lambda a, b: a @ b, lambda a, b: torch.nn.functional.linear(a, b.t()) + 1, lambda a, b: torch.addmm(a[:, :1], a, b),
+                 lambda a, b: torch.bmm(a[None], b[None])]
+    for function in functions:
+        compiled = framejit.compile(function)
+        for size in (8, 256, 16, 200):
+            a, b = (torch.randn(size, size).bfloat16() for _ in range(2))
+            ours, eager = compiled(a, b), function(a, b)
+            torch.testing.assert_close(ours, eager, atol=0 if size > 100 else 0.1, rtol=0)
+            assert ours.stride() == eager.stride()
+        report = framejit.explain(compiled).so_far()
+        assert not report.breaks and any(kernel.kind == "call" for kernel in report.kernels)
