@@ -177,7 +177,9 @@ def test_in_a_real_terminal_after_a_second(variable):
     try:
         subprocess.run([sys.executable, "-P", "-c", PROGRAM], stderr=theirs, env=environment, check=True, timeout=300)
         os.write(theirs, b"end")
-        said = os.read(ours, 10000).decode()
+        said = ""
+        while not said.endswith("end"):  # a terminal hands over what it has so far
+            said += os.read(ours, 10000).decode()
     finally:
         os.close(ours)
         os.close(theirs)
