@@ -9,28 +9,13 @@ narrow vocabularies) on one batch of tokens. Results of ours are checked against
 import argparse
 import functools
 import os
-import time
+
+from turns import in_turns, use_threads
 
 ATTENTION = [((1, 8, 128, 64), {}), ((1, 8, 128, 64), {"is_causal": True}), ((1, 8, 512, 64), {}), ((1, 8, 512, 64), {"is_causal": True}),
-             ((1, 8, 2048, 64), {}), ((1, 8, 2048, 64), {"is_causal": True}), ((1, 2, 8000, 64), {"is_causal": True}), ((4, 12, 128, 64), {}),
-             ((2, 4, 200, 32), {}), ((1, 8, 16, 64), {}), ((1, 12, 256, 64), {"groups": 4}), ((1, 12, 1, 64), {"keys": 1000})]
+             ((1, 8, 2048, 64), {}), ((1, 8, 2048, 64), {"is_causal": True}), ((1, 2, 8000, 64), {"is_causal": True}),
+             ((4, 12, 128, 64), {}), ((2, 4, 200, 32), {}), ((1, 8, 16, 64), {}), ((1, 12, 256, 64), {"groups": 4}), ((1, 12, 1, 64), {"keys": 1000})]
 MODELS = ["bert 4x128", "bert 1x512", "gpt2 1x512", "llama 1x512", "vit 2", "encoder 8x128"]
-
-
-def in_turns(functions, seconds):
-    """The least time of each, over as many rounds as fit."""
-    for function in functions:
-        for _ in range(3):
-            function()
-    best, end = [float("inf")] * len(functions), time.perf_counter() + seconds
-    rounds = 0
-    while rounds < 5 or time.perf_counter() < end:
-        for i, function in enumerate(functions):
-            start = time.perf_counter()
-            function()
-            best[i] = min(best[i], time.perf_counter() - start)
-        rounds += 1
-    return best
 
 
 def model_and_input(name):
@@ -60,11 +45,7 @@ def main():
     options.add_argument("--seconds", type=float, default=1.0)
     options.add_argument("--compile", action="store_true", help="torch.compile as well: a minute for each")
     options = options.parse_args()
-    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = str(options.threads)
-    os.environ["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen={'false' if options.threads == 1 else 'true'}"
-    if options.threads == 1:
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    use_threads(options.threads)
 
     import torch
 

@@ -8,27 +8,12 @@ environment variables that make OpenBLAS take another one's: unset these.
 """
 import argparse
 import os
-import time
+
+from turns import in_turns, use_threads
 
 SHAPES = [(16, 16, 16, ""), (64, 64, 64, ""), (256, 256, 256, ""), (512, 512, 512, ""), (512, 512, 512, "T"), (1024, 1024, 1024, ""),
           (2048, 2048, 2048, ""), (1, 4096, 4096, ""), (1, 4096, 4096, "T"), (4096, 1, 4096, ""), (8, 1024, 1024, "T"), (32, 1024, 1024, "T"),
           (128, 768, 3072, "T"), (4096, 64, 64, ""), (4096, 8, 512, ""), (64, 64, 65536, "T")]
-
-
-def in_turns(functions, seconds):
-    """The least time of each, over as many rounds as fit."""
-    for function in functions:
-        for _ in range(4):
-            function()
-    best, end = [float("inf")] * len(functions), time.perf_counter() + seconds
-    rounds = 0
-    while rounds < 5 or time.perf_counter() < end:
-        for i, function in enumerate(functions):
-            start = time.perf_counter()
-            function()
-            best[i] = min(best[i], time.perf_counter() - start)
-        rounds += 1
-    return best
 
 
 def main():
@@ -38,11 +23,7 @@ def main():
     options.add_argument("--only", default="")
     options.add_argument("--seconds", type=float, default=0.5)
     options = options.parse_args()
-    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = str(options.threads)
-    os.environ["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen={'false' if options.threads == 1 else 'true'}"
-    if options.threads == 1:
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    use_threads(options.threads)
 
     import numpy as np
     import torch

@@ -106,10 +106,10 @@ bool refuse_break(const Segment& segment, bool followed) {
 thread_local int warming_up = 0;
 
 /// What the option on_recompile says where pieces are there and none fits. Nullopt: a piece is compiled.
-std::optional<Compiled> at_recompile(FunctionState& state, const CodeCache::Place& place, const FrameValues& values) {
-  if (place.segments.empty() || warming_up) return std::nullopt;
-  const Options options = effective_options(state);
-  if (options.on_recompile == "compile" || options.follow) return std::nullopt;
+std::optional<Compiled> at_recompile(FunctionState& state, const Options& options, const CodeCache::Place& place,
+                                     const FrameValues& values, int instruction) {
+  if (place.segments.empty() || warming_up || options.on_recompile == "compile" || options.follow) return std::nullopt;
+  if (instruction == 0 && torch_observed()) return std::nullopt;  // it runs as eager
   std::optional<GuardSet::Failure> failure;
   for (std::size_t i = 0; i < place.segments.size() && !failure; ++i)
     failure = place.segments[i]->guards->first_failure(values);
@@ -173,7 +173,8 @@ Compiled compile_request(FunctionState& state, CodeCache& cache, const Options& 
     segment.program = compile_graph(segment, values, options, callable, code_bytes);
   }
   segment.bytes = bytes_of(segment, code_bytes, cache.decoded());
-  if (may_be_slower(segment, options, callable != nullptr || state.passes)) segment.race = std::make_unique<EagerRace>();
+  if (may_be_slower(segment, options, callable != nullptr || state.passes))
+    segment.race = std::make_unique<EagerRace>();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::shared_ptr<const Segment> published = std::move(traced.segment);
   if (published->derivative)
@@ -211,16 +212,19 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
                          int entry, const std::vector<bool>& decisions) {
   const int instruction = cache.instruction_of(entry);
   CodeCache::Place& place = cache.place(entry);
-  Options options = cache.options();
-  if (warming_up && options.tier == "auto") options.tier = "optimised";
   if (cache.compiling) return {};
+  std::optional<Options> of_block;
+  if (options_overridden()) of_block = effective_options(state);
+  const Options& asked = of_block ? *of_block : state.options;  // on_recompile and progress, which are no cache's
+  if (auto refused = at_recompile(state, asked, place, values, instruction)) return *std::move(refused);
   // Passes that need a piece each are worth none.
   const bool several = entry != instruction;
   const auto made = std::int64_t(place.segments.size());
-  if (auto refused = at_recompile(state, place, values)) return *std::move(refused);
-  if (several && (place.exhausted || made >= kPiecesOfPasses || made >= options.recompile_limit))
+  if (several && (place.exhausted || made >= kPiecesOfPasses || made >= cache.options().recompile_limit))
     return {nullptr, false, true};
   if (place.exhausted) return {};
+  Options options = cache.options();
+  if (warming_up && options.tier == "auto") options.tier = "optimised";
   const HeldSignals held;
   // The call runs as eager, and so that nobody sees what tracing tries out. A mode that the function itself enters
   // ends a piece.
@@ -256,7 +260,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     CodeCache& cache;
     ~Done() { cache.compiling = false; }
   } done{cache};
-  const WatchedCompilation watched(state.name, options.progress);
+  const WatchedCompilation watched(state.name, asked.progress);
   try {
     take_phases();
     TraceRequest request;

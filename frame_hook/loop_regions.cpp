@@ -310,7 +310,8 @@ bool CompiledLoop::takes_improved() {
       } catch (const std::exception& error) {
         // The quick code is right; this is a bug of ours all the same.
         log(Artifact::fallbacks,
-            std::string("framejit: the optimised code of a loop could not be made: ") + error.what(), LogLevel::warning);
+            std::string("framejit: the optimised code of a loop could not be made: ") + error.what(),
+            LogLevel::warning);
       }
     });
   }

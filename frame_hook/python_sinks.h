@@ -33,8 +33,8 @@ class AsideForUser {
 /// another waits for with the GIL: its entries wait until the main thread looks for signals, or the next entry comes.
 void set_python_log_sink(Ref<> sink);
 
-/// Delivers what waits. The program ends: from now on what threads without the GIL log goes to stderr, and what the sink
-/// can't take any more.
+/// Delivers what waits. The program ends: from now on what threads without the GIL log goes to stderr, and what the
+/// sink can't take any more.
 void end_python_logs();
 
 /// `watcher(function, stage)` is called on the thread that compiles, with the stages trace, passes and code as they

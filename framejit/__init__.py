@@ -39,7 +39,8 @@ else:
 
     __all__ = [*_uncompiled.__all__, "CompiledFunction", "Graph", "Node"]
     # Imported when they are first asked for: a third of the package's time, and most programs look at no graph.
-    _later = {"capture": "_graph.capture", "from_fx": "_graph.fx", "fx_backend": "_graph.fx", "Graph": "_graph.nodes", "Node": "_graph.nodes"}
+    _later = {"capture": "_graph.capture", "from_fx": "_graph.fx", "fx_backend": "_graph.fx",
+              "Graph": "_graph.nodes", "Node": "_graph.nodes"}
 
 
 def _version():

@@ -1,4 +1,4 @@
-"""The back ends "verify" and "check_nan": the compiled program, and beside it its operations one by one through the array library. Start at `verify`."""
+"""The back ends "verify" and "check_nan": the compiled program, and beside it its operations one by one through the library. Start at `verify`."""
 import sys
 
 import numpy as np
@@ -9,6 +9,7 @@ from framejit._graph.running import compiled
 
 # Of the largest magnitude of a value: how far two ways of computing it may be apart.
 _ALLOWED = {"f16": 1e-2, "bf16": 5e-2, "f32": 1e-4, "f64": 1e-9, "c64": 1e-4, "c128": 1e-9}
+_TRY = "  try   backend=\"eager\", which runs the operations; please report it with this graph: graph.save(path) in a back end"
 
 
 def verify(graph, example_inputs):
@@ -96,14 +97,13 @@ def _raise_difference(graph, arrays):
     for node, ours, theirs in zip(shown, found, expected, strict=True):
         place = _difference(node.dtype, ours, theirs)
         if place:
-            raise CheckError(f"{_title(graph)} differs from its operations, first in\n{_told(graph, node, place, ours, theirs, arrays, expected)}\n"
-                             "  try   backend=\"eager\", which runs the operations; please report it with this graph: graph.save(path) in a back end")
+            told = _told(graph, node, place, ours, theirs, arrays, expected)
+            raise CheckError(f"{_title(graph)} differs from its operations, first in\n{told}\n{_TRY}")
     for node, ours, theirs in zip(_names(graph), *_both(graph, arrays, _program(graph, arrays)), strict=True):
         place = _difference(node.dtype, ours, theirs)
         if place:
-            raise CheckError(f"{_title(graph)} differs from its operations in a result, and does not where each value is kept: a fault of fusion\n"
-                             f"{_told(graph, node, place, ours, theirs, arrays, expected)}\n"
-                             "  try   backend=\"eager\", which runs the operations; please report it")
+            told = _told(graph, node, place, ours, theirs, arrays, expected)
+            raise CheckError(f"{_title(graph)} differs from its operations in a result, and not where each value is kept (fusion)\n{told}\n{_TRY}")
 
 
 def _raise_nan(graph, arrays):

@@ -36,9 +36,9 @@ char* thread_scratch(std::size_t bytes) {
 }
 
 /// And for the rows that several kernels work on.
-char* thread_rows(std::size_t bytes) {
+KeptBlock& thread_rows() {
   thread_local KeptBlock block;
-  return block.get(bytes);
+  return block;
 }
 
 std::uint32_t run_kernel(KernelFunction function, char* const* buffers, const std::int64_t* symbols, std::int64_t begin,
@@ -248,6 +248,8 @@ std::int64_t ProgramBlocks::rows_in_block(std::int64_t all_rows, std::int64_t by
   std::int64_t block =
       std::max(std::min(kBlockBytes / bytes, all_rows / kManyBlocks), has_product ? kFewestRows : kFewRows);
   block = std::max(block / together * together, together);
+  // So few rows without a product are as large as a cache: a block gains nothing there, and each thread keeps one.
+  if (!has_product && block * bytes > 4 * kBlockBytes) return 0;
   return block < all_rows ? block : 0;
 }
 
@@ -269,21 +271,23 @@ struct Launcher::BlocksLaunch {
     if (status) launch.status.fetch_or(status, std::memory_order_relaxed);
   }
 
-  /// Where the buffers lie for one block, beginning at row `first`. False: there is no memory.
-  bool place(std::int64_t first, char** here) const {
-    std::size_t bytes = 0;
-    const auto padded = [&](const ProgramBlocks::Local& local) {
-      const auto size = std::size_t(local.row_bytes.evaluate(symbols) * rows_per_block);
-      return (size + kAlignment - 1) / kAlignment * kAlignment;
-    };
-    for (const auto& local : blocks.locals) bytes += padded(local);
-    char* memory = thread_rows(bytes);
+  /// Of one block's rows of a buffer.
+  std::size_t bytes_of(const ProgramBlocks::Local& local) const {
+    const auto size = std::size_t(local.row_bytes.evaluate(symbols) * rows_per_block);
+    return (size + kAlignment - 1) / kAlignment * kAlignment;
+  }
+
+  /// Where the buffers lie for one block, beginning at row `first`, in memory that `kept` has. False: there is none.
+  bool place(std::int64_t first, KeptBlock& kept, char** here) const {
+    std::size_t bytes = kAlignment;
+    for (const auto& local : blocks.locals) bytes += bytes_of(local);
+    char* memory = kept.get(bytes);
     if (!memory) return false;
     std::copy_n(pointers, launcher.parts_.buffers.size(), here);
     for (const auto& local : blocks.locals) {
       // Steps address whole arrays: the first of these rows lies where the memory begins.
       here[local.buffer] = memory - first * local.row_bytes.evaluate(symbols);
-      memory += padded(local);
+      memory += bytes_of(local);
     }
     return true;
   }
@@ -292,7 +296,7 @@ struct Launcher::BlocksLaunch {
     const std::int64_t last = std::min(first + rows_per_block, rows);
     const std::size_t count = launcher.parts_.buffers.size();
     Scratch<char*, 32> here(count), gathered(count);
-    if (!place(first, here.data())) return kHostFailed;
+    if (!place(first, thread_rows(), here.data())) return kHostFailed;
     std::uint32_t status = 0;
     for (std::size_t s = 0; s < blocks.steps.size(); ++s) {
       const ProgramStep& step = blocks.steps[s];
@@ -324,14 +328,18 @@ std::uint32_t Launcher::blocks(const ProgramBlocks& blocks, std::span<const std:
                  parts_.threads);
     return lock.interrupted() ? kInterrupted : shared.status.load(std::memory_order_relaxed);
   }
-  // One step after the other, which share their work among threads themselves.
+  // One step after the other, which share their work among threads themselves. The memory is this run's own: between
+  // steps a signal handler may run, and in it another program on this thread.
   shared.rows_per_block = rows;
+  KeptBlock own;
   Scratch<char*, 32> here(parts_.buffers.size());
-  if (!shared.place(0, here.data())) return kHostFailed;
+  if (!shared.place(0, own, here.data())) return kHostFailed;
   std::uint32_t status = 0;
-  for (const ProgramStep& step : blocks.steps)
+  for (const ProgramStep& step : blocks.steps) {
     status |= step.kind == StepKind::Matmul ? multiply(step.matmul, symbols, here.data(), lock)
                                             : kernel(step.kernel, symbols, here.data(), lock);
+    if (status & kInterrupted) break;
+  }
   return status;
 }
 

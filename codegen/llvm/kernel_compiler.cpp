@@ -140,7 +140,8 @@ class CompiledKernel : public KernelCode, public std::enable_shared_from_this<Co
       // The quick code is right; this is a bug of ours all the same.
       if (counts().failed++ == 0)
         log(Artifact::fallbacks,
-            std::string("framejit: the optimised code of a kernel could not be made: ") + error.what(), LogLevel::warning);
+            std::string("framejit: the optimised code of a kernel could not be made: ") + error.what(),
+            LogLevel::warning);
     }
   }
 

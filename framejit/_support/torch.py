@@ -45,6 +45,11 @@ def unique_consecutive(tensor, return_inverse, return_counts):
     return _unique(torch.unique_consecutive, tensor, return_inverse, return_counts, {})
 
 
+def _added_mask(mask, dtype):
+    """What is added to scores: 0, or minus infinity where a mask of bools is false."""
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(mask.logical_not(), -math.inf) if mask.dtype == torch.bool else mask
+
+
 def attention(query, key, value, attn_mask, dropout_p, is_causal, scale):
     """torch.nn.functional.scaled_dot_product_attention where it drops weights: the operations it is made of, in their order."""
     if not torch._C._get_math_sdp_enabled() or (is_causal and attn_mask is not None):
@@ -54,8 +59,8 @@ def attention(query, key, value, attn_mask, dropout_p, is_causal, scale):
     factor = math.sqrt(abs(scale))
     if is_causal:
         attn_mask = torch.ones(query.size(-2), key.size(-2), dtype=torch.bool).tril()
-    if attn_mask is not None and attn_mask.dtype == torch.bool:
-        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(attn_mask.logical_not(), -math.inf)
+    if attn_mask is not None:
+        attn_mask = _added_mask(attn_mask, query.dtype)
     weights = (query * (-factor if scale < 0 else factor)) @ (key.transpose(-2, -1) * factor)
     weights = weights.softmax(-1) if attn_mask is None else torch._safe_softmax(weights + attn_mask, -1)
     return torch.dropout(weights, dropout_p, True) @ value
@@ -87,9 +92,7 @@ def _attention_in_rows(query, key, value, mask, scale):
         query = query.unflatten(1, (groups, -1)).flatten(2, 3)  # the rows of the heads that share keys: one product
     scores = ((query @ key.transpose(-2, -1)) * scale).view(-1, heads, rows, key.size(2))
     if mask is not None:
-        if mask.dtype == torch.bool:
-            mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(mask.logical_not(), -math.inf)
-        scores = scores + mask
+        scores = scores + _added_mask(mask, query.dtype)
     weights = scores.softmax(-1)
     if mask is not None:
         weights = weights.masked_fill(scores.amax(-1, keepdim=True) == -math.inf, 0)

@@ -57,8 +57,8 @@ const Options& environment_options();
 const Options& current_options();
 /// True inside a block of this thread: callers that keep their own Options must look at current_options().
 bool options_overridden();
-/// Opens and closes a block on this thread. `given`: what it says, by row of the table; what the blocks around it say holds
-/// too.
+/// Opens and closes a block on this thread. `given`: what it says, by row of the table; what the blocks around it say
+/// holds too.
 void push_options(Options options, std::uint64_t given);
 void pop_options();
 /// What this thread's blocks say, by row.

@@ -1,8 +1,11 @@
 """Ctrl-C while a program runs: the call ends where its array work begins, nothing of it has happened, and the user's handlers run."""
+import signal
 import subprocess
 import sys
 
 import pytest
+
+import framejit
 
 PROGRAM = """
 import os, subprocess, sys, traceback
@@ -82,3 +85,32 @@ def test_a_long_program_ends_and_the_users_handlers_run(work, shape):
 def test_what_a_call_has_not_finished_has_not_happened_twice(work, shape):
     _, rounds, calls, _, tracer = run("counted", work, shape)
     assert tracer == "None" and int(calls) in (int(rounds), int(rounds) + 1)
+
+
+def test_a_handler_that_runs_another_program_between_two_steps_changes_nothing():
+    """Few long rows: what is between two products is there as a whole, in memory that was the thread's and is the run's."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    torch.manual_seed(0)
+    inner, outer = (framejit.compile(lambda q, k, v: torch.softmax(q @ k.transpose(-2, -1), -1) @ v) for _ in range(2))
+    for length in (50, 70):
+        for function in (inner, outer):
+            function(torch.randn(1, 1, length, 64), *torch.randn(2, 1, 1, length + 1, 64))
+    keys, values = torch.randn(2, 1, 1, 600_000, 64)
+    query, other = torch.randn(2, 1, 1, 120, 64)
+    expected, expected_inside = outer(query, keys, values), inner(other, keys, values)
+    inside = []
+
+    def handler(*_):
+        inside.append(torch.equal(inner(other, keys, values), expected_inside))
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        for delay in (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06):
+            signal.setitimer(signal.ITIMER_REAL, delay)
+            result = outer(query, keys, values)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert torch.equal(result, expected)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert all(inside)

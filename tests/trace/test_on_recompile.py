@@ -121,3 +121,30 @@ def test_a_block_may_take_back_what_the_function_was_given():
         assert compiled(np.ones(2)).tolist() == [2, 2]
     with pytest.raises(framejit.GraphBreakError):
         compiled(np.ones(2))
+
+
+def test_a_mode_in_which_the_call_runs_as_eager_is_no_reason():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+
+    compiled = framejit.compile(lambda x: x * 2 + 1, on_recompile="error")
+    x = torch.ones(3)
+    compiled(x)
+    with Seen():
+        assert compiled(x).tolist() == [3, 3, 3]
+    with pytest.raises(framejit.RecompileError):
+        compiled(x.double())
+
+
+def test_a_place_that_has_given_up_is_no_other():
+    compiled = framejit.compile(lambda x: x + 1, recompile_limit=1)
+    compiled(np.ones(3))
+    compiled(np.ones(3, np.int8))
+    with framejit.options(on_recompile="error"):
+        compiled(np.ones(3))
+        with pytest.raises(framejit.RecompileError):
+            compiled(np.ones(3, np.int16))

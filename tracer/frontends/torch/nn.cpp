@@ -191,7 +191,8 @@ Product two_tensors(Tracer& tracer, const Parameters& p, const char* first, cons
   if (product.a->dtype == DType::BF16 && product.b->dtype == DType::BF16 && product.a->storage->device == kHost &&
       product.a->rank() > 0 && product.b->rank() > 0 && multiplies_bfloat16()) {
     const Dims& right = product.b->shape;
-    const SymDim columns = right.size() < 2 ? SymDim(1) : std::string_view(second) == "weight" ? right[0] : right.back();
+    const bool is_weight = std::string_view(second) == "weight";
+    const SymDim columns = right.size() < 2 ? SymDim(1) : is_weight ? right[0] : right.back();
     if (tracer.decide(fj::product(product.a->shape) * columns, Py_GE, kManyOfBfloat16))
       unsupported("a product of bfloat16 that the processor's own instructions compute");
   }
