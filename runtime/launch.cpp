@@ -296,7 +296,9 @@ struct Launcher::BlocksLaunch {
     const std::int64_t last = std::min(first + rows_per_block, rows);
     const std::size_t count = launcher.parts_.buffers.size();
     Scratch<char*, 32> here(count), gathered(count);
-    if (!place(first, thread_rows(), here.data())) return kHostFailed;
+    KeptBlock own;  // of more than a thread should keep
+    const bool large = blocks.row_bytes.evaluate(symbols) * rows_per_block > 4 * kBlockBytes;
+    if (!place(first, large ? own : thread_rows(), here.data())) return kHostFailed;
     std::uint32_t status = 0;
     for (std::size_t s = 0; s < blocks.steps.size(); ++s) {
       const ProgramStep& step = blocks.steps[s];
