@@ -5,6 +5,7 @@
 
 #include "frame_hook/backends.h"
 #include "graph_ir/ops.h"
+#include "runtime/profile.h"
 
 namespace fj {
 namespace {
@@ -104,7 +105,11 @@ bool may_be_slower(const Segment& segment, const Options& options, bool own_back
 }
 
 ComparedCall::ComparedCall(const FunctionState& state, std::shared_ptr<const Segment> segment)
-    : segment_(std::move(segment)), events_(state.events), name_(state.name), turn_(segment_->race->next()) {
+    : segment_(std::move(segment)),
+      events_(state.events),
+      name_(state.name),
+      // A profile's own clocks weigh in what it measures.
+      turn_(is_profiling() ? EagerRace::Turn::Untimed : segment_->race->next()) {
   if (turn_ != EagerRace::Turn::Untimed) began_ = comparison_clock();
 }
 

@@ -227,7 +227,12 @@ std::shared_ptr<CompiledLoop> make_region(const FjCode& code, const Loop& loop, 
   }
   fj_take_gil(self);
   if (!compiled) throw InternalError(failure);
-  return std::make_shared<CompiledLoop>(std::move(*built), std::move(compiled), tier == "auto");
+  StepAccount account;
+  account.kind = "loop";
+  account.name = "line " + std::to_string(code.instrs[loop.header].line);
+  account.lines = {text_of(reinterpret_cast<PyCodeObject*>(code.code)->co_filename) + ":" +
+                   std::to_string(code.instrs[loop.header].line)};
+  return std::make_shared<CompiledLoop>(std::move(*built), std::move(compiled), tier == "auto", std::move(account));
 }
 
 void note_region(FunctionState& state, int line, const LoopRegion& loop) {

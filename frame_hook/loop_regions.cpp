@@ -277,8 +277,8 @@ int traverse_holding(const Holding& holding, visitproc visit, void* arg) {
 
 }  // namespace
 
-CompiledLoop::CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code, bool improves)
-    : loop_(std::move(loop)), code_(std::move(code)), improves_(improves) {
+CompiledLoop::CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code, bool improves, StepAccount account)
+    : loop_(std::move(loop)), code_(std::move(code)), improves_(improves), account_(std::move(account)) {
   for (const region::Block& block : loop_.region.blocks) {
     most_left_ = std::max(most_left_, block.end.leave.values.size());
     for (const region::Instruction& made : block.body) most_left_ = std::max(most_left_, made.leave.values.size());
@@ -347,6 +347,8 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   const int number = code.run(inputs.data(), memories.data(), left.data(), asked, heap);
   const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begun;
   fj_take_gil(self);
+  if (is_profiling()) [[unlikely]]
+    count_run(profile_id_, loop_.region.name, account_, std::int64_t(took.count()));
 
   ++entries_;
   passes_ += std::int64_t(left[0]);

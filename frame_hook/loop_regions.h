@@ -9,6 +9,7 @@
 
 #include "codegen/llvm/region.h"
 #include "cpython/cpython.h"
+#include "runtime/profile.h"
 #include "segment/segment.h"
 #include "tracer/regions/loop_region.h"
 
@@ -16,8 +17,9 @@ namespace fj {
 
 class CompiledLoop {
  public:
-  /// `improves`: the code is quick; once it has run many passes, optimised code is made beside the program.
-  CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code, bool improves);
+  /// `improves`: the code is quick; once it has run many passes, optimised code is made beside the program. `account`:
+  /// the loop in the words of a profile.
+  CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code, bool improves, StepAccount account);
 
   /// Numbers too small are the one condition of NumPy's that the code does not look for: nobody may ask for it.
   static bool possible();
@@ -50,6 +52,8 @@ class CompiledLoop {
   LoopRegion loop_;
   std::unique_ptr<CompiledRegion> code_;
   bool improves_;
+  StepAccount account_;
+  const std::uint64_t profile_id_ = new_profile_id();
   std::shared_ptr<Improved> improved_;  // of the background too
   int turns_ = 0;
   double least_[2] = {1e300, 1e300};    // nanoseconds of a pass: of the quick code, and of the optimised

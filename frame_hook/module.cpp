@@ -21,6 +21,7 @@
 #include "runtime/base/options.h"
 #include "runtime/code_pages.h"
 #include "runtime/disk_cache.h"
+#include "runtime/profile.h"
 
 namespace py = pybind11;
 
@@ -81,6 +82,66 @@ FunctionState& state_of(const py::object& compiled) {
   return function_state(compiled.ptr());
 }
 
+py::dict described(const StepAccount& step) {
+  py::dict entry;
+  entry["kind"] = step.kind;
+  entry["name"] = step.name;
+  entry["operations"] = step.operations;
+  entry["lines"] = step.lines;
+  entry["module"] = step.module;
+  entry["dtype"] = step.dtype;
+  entry["count"] = step.count;
+  entry["in_blocks"] = step.in_blocks;
+  entry["read_bytes"] = step.read_bytes;
+  entry["written_bytes"] = step.written_bytes;
+  entry["float_operations"] = step.float_operations;
+  return entry;
+}
+
+/// What programs have done while profiles were on, by program.
+py::list profile() {
+  py::list result;
+  for (const ProgramProfile& program : profile_so_far()) {
+    py::list steps;
+    for (const StepProfile& step : program.steps) {
+      py::dict entry = described(step.account);
+      entry["runs"] = step.runs;
+      entry["nanoseconds"] = step.nanoseconds;
+      entry["read_bytes"] = step.read_bytes;
+      entry["written_bytes"] = step.written_bytes;
+      entry["float_operations"] = step.account.work ? step.float_operations : -1;
+      steps.append(entry);
+    }
+    py::dict entry;
+    entry["id"] = program.id;
+    entry["name"] = program.name;
+    entry["on_device"] = program.on_device;
+    entry["runs"] = program.runs;
+    entry["nanoseconds"] = program.nanoseconds;
+    entry["steps"] = steps;
+    result.append(entry);
+  }
+  return result;
+}
+
+/// Bytes, for the sizes seen while tracing.
+py::dict memory(const Segment& segment) {
+  const Graph& graph = *segment.graph;
+  const auto bytes = [&](ValueId value) {
+    const Type& type = graph.type(value);
+    return hint(product(type.shape), graph.symbols) * std::int64_t(size_in_bytes(type.dtype));
+  };
+  std::int64_t inputs = 0, results = 0;
+  for (const Input& input : graph.inputs) inputs += bytes(input.value);
+  for (const Output& output : graph.outputs) results += bytes(output.value);
+  py::dict entry;
+  entry["inputs"] = inputs;
+  entry["results"] = results;
+  entry["temporaries"] = segment.program->temporary_bytes(symbol_hints(graph.symbols));
+  entry["saved"] = segment.derivative ? segment.derivative->saved_bytes() : 0;
+  return entry;
+}
+
 /// A graph's guards and the steps of its program, as long as they are kept.
 py::dict piece(const GraphEvent& event) {
   py::dict result;
@@ -90,20 +151,8 @@ py::dict piece(const GraphEvent& event) {
       if (is_module_state(segment->inputs[i])) parameters.append(i);
     for (const std::string& guard : segment->guards->text()) guards.append(guard);
     if (segment->program) {
-      for (const StepAccount& step : segment->program->steps()) {
-        py::dict entry;
-        entry["kind"] = step.kind;
-        entry["name"] = step.name;
-        entry["operations"] = step.operations;
-        entry["lines"] = step.lines;
-        entry["module"] = step.module;
-        entry["count"] = step.count;
-        entry["in_blocks"] = step.in_blocks;
-        entry["read_bytes"] = step.read_bytes;
-        entry["written_bytes"] = step.written_bytes;
-        entry["float_operations"] = step.float_operations;
-        steps.append(entry);
-      }
+      for (const StepAccount& step : segment->program->steps()) steps.append(described(step));
+      result["memory"] = memory(*segment);
     }
   }
   result["function"] = event.function;
@@ -299,6 +348,9 @@ PYBIND11_MODULE(_core, module) {
     });
   }, "What times the calls that decide whether an entry is retired; None: the system's clock.");
   module.def("report", report);
+  module.def("begin_profile", begin_profile);
+  module.def("end_profile", end_profile);
+  module.def("profile", profile);
   module.def("cache_info", cache_info);
   module.def("why_eager", &why_eager);
   module.def("reset", [] {

@@ -8,12 +8,13 @@ The function keeps its meaning; its work on numpy.ndarray and torch.Tensor runs 
 
 compile, disable, graph_break, is_compiling, warm_up    what is compiled, and when
 options, mark_dynamic, Dim, reset, cache_info           how it is compiled, and what is kept
-explain, set_logs, set_progress                         what becomes of a function, and why
+explain, profile, set_logs, set_progress                what becomes of a function, why, and what it takes
 grad, value_and_grad, vjp, jvp, jacobian, hessian       derivatives of functions of arrays
 vmap, checkpoint, stop_gradient, custom_derivative      their companions
 capture, Graph, Node, from_fx, library_function         graphs as objects
 register_backend, fx_backend                            what runs graphs
-Error, GraphBreakError, GraphError, BackendError        what is raised
+Error, GraphBreakError, GraphError, BackendError,       what is raised
+RecompileError, CheckError
 
 `python -m framejit run script.py` runs a program and says what framejit did; `python -m framejit doctor` looks at the machine.
 """
@@ -40,7 +41,7 @@ else:
     __all__ = [*_uncompiled.__all__, "CompiledFunction", "Graph", "Node"]
     # Imported when they are first asked for: a third of the package's time, and most programs look at no graph.
     _later = {"capture": "_graph.capture", "from_fx": "_graph.fx", "fx_backend": "_graph.fx",
-              "Graph": "_graph.nodes", "Node": "_graph.nodes"}
+              "Graph": "_graph.nodes", "Node": "_graph.nodes", "profile": "_profile"}
 
 
 def _version():

@@ -33,11 +33,11 @@ class Report:
     graphs: Graph objects, whose str is the text. kernels: each step of the compiled graphs (operations, lines, bytes), library calls among
     them; kernel_count: of those that framejit made. breaks. guards: a GuardGroup for each graph. recompiles, fallbacks: texts. loops:
     sentences, one for each loop of the function that runs as machine code of its own, or why it does not. timings: by graph, seconds of
-    its first call by stage. result: what the call returned; error: what it raised, as text.
+    its first call by stage. memory: by graph, the bytes of its arrays. What kernels take is measured by framejit.profile. result: what the call returned; error: what it raised, as text.
     """
 
     def __init__(self, name, recorded, result=None, target=None, error=None):
-        from framejit._report.parts import Guards, kernels_of, timings_of
+        from framejit._report.parts import Guards, kernels_of, memory_of, timings_of
 
         self.name, self.result, self.error = name, result, error
         from framejit._graph.core import from_core
@@ -47,7 +47,7 @@ class Report:
         self.recompiles, self.fallbacks, self.loops = recorded["recompiles"], recorded["fallbacks"], recorded["loops"]
         self.kernels, self.kernel_count = kernels_of(recorded["pieces"]), recorded["kernels"]
         self.guards = Guards(recorded["pieces"], name, recorded["guards"])
-        self.timings = timings_of(recorded["pieces"])
+        self.timings, self.memory = timings_of(recorded["pieces"]), memory_of(recorded["pieces"])
         self._parameters = {i: piece["parameters"] for i, piece in enumerate(recorded["pieces"])}  # by graph: which of its inputs
         self.needs_no_graph = recorded["needs_no_graph"]
         code = getattr(_function_behind(target), "__code__", None)
@@ -92,7 +92,7 @@ class Report:
             lines += ["", "no graph is needed: the function computes no array (it may make views), and Python runs it"]
         for graph in self.graphs:
             lines += ["", str(graph)]
-        for title, entries in (("kernels", self.kernels), ("loops", self.loops), ("guards", self.guards.all), ("breaks", self.breaks),
+        for title, entries in (("kernels", self.kernels), ("memory", self.memory), ("loops", self.loops), ("guards", self.guards.all), ("breaks", self.breaks),
                                ("recompiles", self.recompiles), ("fallbacks", self.fallbacks)):
             if entries:
                 lines += ["", title + ":", *("  " + str(entry).replace("\n", "\n  ") for entry in entries)]
@@ -106,7 +106,8 @@ class Report:
         guards = [{"graph": group.graph, "function": group.function, "users": group.users, "all": group.all} for group in self.guards]
         return {"name": self.name, "error": self.error, "needs_no_graph": self.needs_no_graph, "kernel_count": self.kernel_count,
                 "graphs": graphs, "kernels": kernels, "breaks": breaks, "guards": guards, "recompiles": list(self.recompiles),
-                "fallbacks": list(self.fallbacks), "loops": list(self.loops), "timings": [dict(row) for row in self.timings]}
+                "fallbacks": list(self.fallbacks), "loops": list(self.loops), "timings": [dict(row) for row in self.timings],
+                "memory": [dataclasses.asdict(row) for row in self.memory]}
 
     def to_json(self, indent=None):
         """`as_dict` as a JSON text, which json.loads reads."""

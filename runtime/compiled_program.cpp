@@ -15,6 +15,7 @@
 #include "runtime/base/layout.h"
 #include "runtime/host_lock.h"
 #include "runtime/launch.h"
+#include "runtime/profile.h"
 #include "runtime/scratch.h"
 #include "runtime/special_values.h"
 
@@ -35,7 +36,10 @@ class CompiledProgram : public Program {
       static_places_.resize(parts_.buffers.size());
       static_arena_ = place({}, static_places_.data());
     }
+    first_account_.push_back(0);
     for (const ProgramStep& step : parts_.steps) {
+      first_account_.push_back(first_account_.back() +
+                               (step.kind == StepKind::Blocks ? int(step.blocks.steps.size()) : 1));
       launches_ += step.kind == StepKind::Kernel || step.kind == StepKind::Batch;
       for (const ProgramStep& part : step.blocks.steps) launches_ += part.kind == StepKind::Kernel;
     }
@@ -64,14 +68,29 @@ class CompiledProgram : public Program {
   }
 
   const DirectKernel* direct() const override {
-    return direct_ && runs_.load(std::memory_order_relaxed) >= kSettled ? &*direct_ : nullptr;
+    return direct_ && !is_profiling() && runs_.load(std::memory_order_relaxed) >= kSettled ? &*direct_ : nullptr;
   }
   int kernel_count() const override { return launches_; }
   std::string text() const override { return parts_.text; }
   std::vector<StepAccount> steps() const override { return parts_.accounts; }
+  std::size_t temporary_bytes(std::span<const std::int64_t> given) const override {
+    std::vector<std::int64_t> symbols(parts_.symbols.size());
+    for (std::size_t s = 0; s < symbols.size(); ++s)
+      if (const ProgramSymbol& symbol = parts_.symbols[s];
+          !symbol.defined || !define(symbol, std::span<const std::int64_t>(symbols.data(), s), symbols[s]))
+        symbols[s] = s < given.size() ? given[s] : 0;
+    std::vector<Place> places(parts_.buffers.size());
+    std::size_t result = is_static_ ? static_arena_ : place(symbols, places.data());
+    for (std::size_t b = 0; b < parts_.buffers.size(); ++b)
+      if (parts_.buffers[b].kind == BufferKind::HostArray) result += bytes(int(b), symbols);
+    return result;
+  }
 
   std::uint32_t run(Call& call) const override {
     if (runs_.load(std::memory_order_relaxed) < kSettled) [[unlikely]] count_run();
+    std::unique_ptr<ProfiledRun> profile;
+    if (is_profiling()) [[unlikely]]
+      profile = std::make_unique<ProfiledRun>(id_, parts_.name, parts_.accounts, parts_.device != nullptr);
     Scratch<std::int64_t, 32> symbols(parts_.symbols.size());
     for (std::size_t s = 0; s < parts_.symbols.size(); ++s) {
       const ProgramSymbol& symbol = parts_.symbols[s];
@@ -104,13 +123,15 @@ class CompiledProgram : public Program {
       Blocks late;
       try {
         status = arena.failed() ? std::uint32_t(kHostFailed)
-                                : run_steps(call, values, arrays.data(), pointers.data(), arena, late, lock);
+                                : run_steps(call, values, arrays.data(), pointers.data(), arena, late, lock,
+                                            profile.get());
       } catch (const DeviceError& error) {
         call.error = error.what();
         status = kDeviceFailed;
       }
     }
     const bool failed = fails(status, call, values, pointers.data());
+    if (profile && !failed) profile->finish(values);
     lock.take();
     if (!failed)
       for (std::size_t i = 0; i < parts_.output_buffers.size(); ++i) {
@@ -533,7 +554,7 @@ class CompiledProgram : public Program {
   }
 
   std::uint32_t run_steps(Call& call, std::span<std::int64_t> symbols, ArrayRef* arrays, char** pointers,
-                          const Arena& arena, Blocks& late, HostLock& lock) const {
+                          const Arena& arena, Blocks& late, HostLock& lock, ProfiledRun* profile) const {
     std::uint32_t status = 0;
     std::unique_ptr<DeviceRun> device;
     if (parts_.device) device = parts_.device->enter(*call.host, arena.status_word(), record_.get());
@@ -550,6 +571,7 @@ class CompiledProgram : public Program {
       const auto report = [&](std::uint32_t found) {
         if (!step.commit) status |= found;
       };
+      if (profile) profile->start();
       switch (step.kind) {
         case StepKind::Kernel: {
           const ProgramKernel& kernel = parts_.kernels[step.kernel];
@@ -576,7 +598,7 @@ class CompiledProgram : public Program {
           status |= launcher_.multiply(step.matmul, symbols, pointers, lock);
           break;
         case StepKind::Blocks:
-          status |= launcher_.blocks(step.blocks, symbols, pointers, lock);
+          status |= launcher_.blocks(step.blocks, symbols, pointers, lock, profile, first_account_[s]);
           break;
         case StepKind::Copies:
           status |= launcher_.copies(step.copies, symbols, pointers, lock);
@@ -595,6 +617,10 @@ class CompiledProgram : public Program {
           if (!call_extern(step.extern_call, lock, symbols, arrays, pointers)) return status | kHostFailed;
           if (device) device->resume();
           break;
+      }
+      if (profile) {
+        if (device) device->flush(), lock.wait(), device->wait(), lock.take();
+        profile->end(first_account_[s], first_account_[s + 1] - first_account_[s]);
       }
       end(ends_[s], call, lock, arrays, device.get());
     }
@@ -658,6 +684,8 @@ class CompiledProgram : public Program {
   ProgramParts parts_;
   const Launcher launcher_;
   mutable std::atomic<int> runs_{0};
+  const std::uint64_t id_ = new_profile_id();
+  std::vector<int> first_account_;  // by step, and the end: of a step of blocks each of its own steps has an account
   std::vector<Life> lives_;
   std::vector<int> temporaries_;   // by first use
   std::vector<int> uploaded_;      // inputs in the host's memory, in a program of a device

@@ -145,6 +145,7 @@ struct ProgramParts {
   bool joins_launches = false;     // of a device: launches that follow each other are issued together
   std::vector<bool> host_inputs;   // of a device, by input: a number in the host's memory, which each run copies there
   int threads = 0;  // at most so many per kernel; 0: the pool's
+  std::string name;  // of the graph
   std::string text;
   std::vector<StepAccount> accounts;
 };

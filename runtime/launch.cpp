@@ -261,6 +261,8 @@ struct Launcher::BlocksLaunch {
   std::span<const std::int64_t> symbols;
   char** pointers;
   HostLock& lock;
+  ProfiledRun* profile;
+  int account;
   std::atomic<std::uint32_t> status{0};
 
   static void run_chunk(void* context, std::int64_t chunk) {
@@ -302,28 +304,30 @@ struct Launcher::BlocksLaunch {
     std::uint32_t status = 0;
     for (std::size_t s = 0; s < blocks.steps.size(); ++s) {
       const ProgramStep& step = blocks.steps[s];
+      const std::int64_t started = profile ? ProfiledRun::now() : 0;
       if (step.kind == StepKind::Matmul) {
         const OneThreadProducts alone;
         status |= launcher.multiply_rows(step.matmul, symbols, here.data(), first, last);
-        continue;
+      } else {
+        const ProgramKernel& kernel = launcher.parts_.kernels[step.kernel];
+        for (std::size_t b = 0; b < kernel.buffers.size(); ++b) gathered[b] = here[kernel.buffers[b]];
+        const std::int64_t each = blocks.rows_per_item[s];
+        status |=
+            run_kernel(kernel.code->function(), kernel.buffers.empty() ? here.data() : gathered.data(), symbols.data(),
+                       first / each, last / each, std::size_t(kernel.scratch_bytes.evaluate(symbols)));
       }
-      const ProgramKernel& kernel = launcher.parts_.kernels[step.kernel];
-      for (std::size_t b = 0; b < kernel.buffers.size(); ++b) gathered[b] = here[kernel.buffers[b]];
-      const std::int64_t each = blocks.rows_per_item[s];
-      status |=
-          run_kernel(kernel.code->function(), kernel.buffers.empty() ? here.data() : gathered.data(), symbols.data(),
-                     first / each, last / each, std::size_t(kernel.scratch_bytes.evaluate(symbols)));
+      if (profile) profile->add_part(account + int(s), ProfiledRun::now() - started);
     }
     return status;
   }
 };
 
 std::uint32_t Launcher::blocks(const ProgramBlocks& blocks, std::span<const std::int64_t> symbols, char** pointers,
-                               HostLock& lock) const {
+                               HostLock& lock, ProfiledRun* profile, int account) const {
   const std::int64_t rows = blocks.rows.evaluate(symbols);
   if (rows == 0) return 0;
   BlocksLaunch shared{*this, blocks, rows, blocks.rows_in_block(rows, blocks.row_bytes.evaluate(symbols)), symbols,
-                      pointers, lock};
+                      pointers, lock, profile, account};
   if (shared.rows_per_block) {
     lock.wait();  // the work is long
     parallel_for((rows + shared.rows_per_block - 1) / shared.rows_per_block, BlocksLaunch::run_chunk, &shared,
@@ -338,8 +342,10 @@ std::uint32_t Launcher::blocks(const ProgramBlocks& blocks, std::span<const std:
   if (!shared.place(0, own, here.data())) return kHostFailed;
   std::uint32_t status = 0;
   for (const ProgramStep& step : blocks.steps) {
+    const std::int64_t started = profile ? ProfiledRun::now() : 0;
     status |= step.kind == StepKind::Matmul ? multiply(step.matmul, symbols, here.data(), lock)
                                             : kernel(step.kernel, symbols, here.data(), lock);
+    if (profile) profile->add_part(account++, ProfiledRun::now() - started);
     if (status & kInterrupted) break;
   }
   return status;

@@ -12,6 +12,7 @@
 
 #include "runtime/compiled_program.h"
 #include "runtime/host_lock.h"
+#include "runtime/profile.h"
 
 namespace fj {
 
@@ -47,8 +48,9 @@ class Launcher {
   std::uint32_t kernel(int kernel, std::span<const std::int64_t> symbols, char** pointers, HostLock& lock) const;
   /// The kernels of step `step`.
   std::uint32_t batch(int step, std::span<const std::int64_t> symbols, char** pointers, HostLock& lock) const;
+  /// `profile`: of this run, or null; the account of the first step of `blocks` is `account`.
   std::uint32_t blocks(const ProgramBlocks& blocks, std::span<const std::int64_t> symbols, char** pointers,
-                       HostLock& lock) const;
+                       HostLock& lock, ProfiledRun* profile, int account) const;
   std::uint32_t multiply(const ProgramMatmul& product, std::span<const std::int64_t> symbols, char** pointers,
                          HostLock& lock) const;
   std::uint32_t copies(const ProgramCopies& copies, std::span<const std::int64_t> symbols, char** pointers,

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,17 +53,19 @@ struct DirectKernel {
   std::uint32_t run(char* const* arrays) const;
 };
 
-/// One step of a program in the words of the graph it was made of, for explain. Sizes are those seen while tracing.
+/// One step of a program in the words of the graph it was made of, for explain and profiles.
 struct StepAccount {
   std::string kind;                     // "loops", "copy", "matmul", "nonzero", "call"
   std::string name;                     // "kernel3"; of a call: the library's function
   std::vector<std::string> operations;  // "mul", "reduce_sum"
   std::vector<std::string> lines;       // "model.py:41", the full path
   std::string module;                   // of the last operation: "layers.0.norm1"
+  std::string dtype;                    // of the array that it writes, the last of several: "f32"
   int count = 1;                        // launches of the same work
   bool in_blocks = false;               // on blocks of rows, with the steps beside it
-  std::int64_t read_bytes = 0, written_bytes = 0;  // of the arrays it reads and writes, each once
-  std::int64_t float_operations = -1;   // an addition and a sine are one each; -1: not known
+  SymDim read, written;                 // bytes of the arrays it reads and writes, each once
+  std::optional<SymDim> work;           // operations on floats: an addition and a sine are one each; none: not known
+  std::int64_t read_bytes = 0, written_bytes = 0, float_operations = -1;  // the same for the sizes seen while tracing
 };
 
 class Program {
@@ -78,6 +81,9 @@ class Program {
   /// One line per step, for explain and logs.
   virtual std::string text() const = 0;
   virtual std::vector<StepAccount> steps() const { return {}; }
+  /// Bytes that a run needs beside its inputs and results; `symbols`: values of the graph's. Without what is sized by a
+  /// count of the run itself.
+  virtual std::size_t temporary_bytes(std::span<const std::int64_t> /*symbols*/) const { return 0; }
 };
 
 }  // namespace fj

@@ -81,6 +81,7 @@ ProgramParts describe_program(const Graph& graph, const LoweredProgram& program)
   parts.buffers = program.buffers;
   parts.output_buffers = program.output_buffers;
   parts.steps = program.steps;
+  parts.name = graph.name;
   parts.text = describe_steps(program);
   parts.accounts = account_steps(graph, program);
   for (const Node& node : graph.nodes) {

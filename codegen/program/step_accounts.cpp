@@ -12,22 +12,21 @@ namespace fj {
 
 namespace {
 
-/// Work of a node on numbers with a fraction; what only moves or converts them is none. -1: not known.
-std::int64_t float_operations(const Graph& graph, const Node& node) {
-  const auto elements = [&](ValueId value) { return hint(product(graph.type(value).shape), graph.symbols); };
-  if (node.op == Op::extern_call) return -1;
-  if (node.operands.empty() || !is_float(graph.type(node.operands.back()).dtype)) return 0;
+/// Work of a node on numbers with a fraction; what only moves or converts them is none. nullopt: not known.
+std::optional<SymDim> float_operations(const Graph& graph, const Node& node) {
+  const auto elements = [&](ValueId value) { return product(graph.type(value).shape); };
+  if (node.op == Op::extern_call) return std::nullopt;
+  if (node.operands.empty() || !is_float(graph.type(node.operands.back()).dtype)) return SymDim(0);
   switch (node.op) {
-    case Op::cast: return 0;
-    case Op::fma: return 2 * elements(node.results[0]);
-    case Op::matmul:
-      return 2 * elements(node.results[0]) * hint(graph.type(node.operands[0]).shape.back(), graph.symbols);
+    case Op::cast: return SymDim(0);
+    case Op::fma: return SymDim(2) * elements(node.results[0]);
+    case Op::matmul: return SymDim(2) * elements(node.results[0]) * graph.type(node.operands[0]).shape.back();
     case Op::scatter_add: return elements(node.operands[1]);
     default: break;
   }
   const Lowering lowering = row(node.op).lowering;
   if (lowering == Lowering::Pointwise) return elements(node.results[0]);
-  return lowering == Lowering::Reduce || lowering == Lowering::Scan ? elements(node.operands[0]) : 0;
+  return lowering == Lowering::Reduce || lowering == Lowering::Scan ? elements(node.operands[0]) : SymDim(0);
 }
 
 class Accounts {
@@ -74,7 +73,11 @@ class Accounts {
       case StepKind::Blocks: return;
     }
     if (step.node >= 0) node(step.node, account);
-    account.read_bytes = bytes(reads), account.written_bytes = bytes(writes);
+    if (!writes.empty()) account.dtype = name(program_.buffers[std::size_t(writes.back())].dtype);
+    account.read = bytes(reads), account.written = bytes(writes);
+    account.read_bytes = hint(account.read, program_.symbols);
+    account.written_bytes = hint(account.written, program_.symbols);
+    if (account.work) account.float_operations = hint(*account.work, program_.symbols);
     accounts_.push_back(std::move(account));
   }
 
@@ -92,8 +95,8 @@ class Accounts {
 
   void node(int number, StepAccount& account) {
     const Node& node = graph_.nodes[std::size_t(number)];
-    const std::int64_t work = float_operations(graph_, node);
-    account.float_operations = work < 0 ? -1 : std::max<std::int64_t>(account.float_operations, 0) + work;
+    const std::optional<SymDim> work = float_operations(graph_, node);
+    account.work = work ? std::optional(account.work.value_or(SymDim(0)) + *work) : std::nullopt;
     if (node.op != Op::constant && node.op != Op::broadcast && node.op != Op::extern_call)
       account.operations.emplace_back(name(node.op));
     if (node.location.line <= 0) return;
@@ -103,14 +106,14 @@ class Accounts {
     account.module = node.location.module;
   }
 
-  std::int64_t bytes(std::vector<int> buffers) const {
+  SymDim bytes(std::vector<int> buffers) const {
     std::sort(buffers.begin(), buffers.end());
     buffers.erase(std::unique(buffers.begin(), buffers.end()), buffers.end());
-    std::int64_t result = 0;
+    SymDim result(0);
     for (int number : buffers) {
       const ProgramBuffer& buffer = program_.buffers[std::size_t(number)];
       if (buffer.kind == BufferKind::Scratch) continue;  // in the cache of its thread
-      result += hint(product(buffer.shape), program_.symbols) * std::int64_t(size_in_bytes(buffer.dtype));
+      result = result + product(buffer.shape) * SymDim(std::int64_t(size_in_bytes(buffer.dtype)));
     }
     return result;
   }

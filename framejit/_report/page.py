@@ -17,15 +17,21 @@ _MOST_TEXT = 1_500_000  # characters of all graphs, and of all guards
 _MOST_ROWS = 2000       # kernels, functions
 
 
-def _template(name):
+def _part(name):
+    return pkgutil.get_data("framejit._report", name).decode()
+
+
+def environment():
+    """jinja2's, in which templates are the files beside this one."""
     try:
         import jinja2
     except ImportError:
         raise Error("a report's HTML page needs the package jinja2: pip install framejit[report]") from None
-    def source(name):
-        return pkgutil.get_data("framejit._report", name).decode()
+    return jinja2.Environment(loader=jinja2.FunctionLoader(_part), autoescape=True, trim_blocks=False)
 
-    return jinja2.Environment(loader=jinja2.FunctionLoader(source), autoescape=True, trim_blocks=False).get_template(name)
+
+def _template(name):
+    return environment().get_template(name)
 
 
 def _cut(texts, where):
@@ -62,14 +68,14 @@ def _contents(report):
 
 
 def page(report):
-    style = pkgutil.get_data("framejit._report", "page.css").decode()
-    return _template("page.html").render(style=_safe(style), **_contents(report))
+    return _template("page.html").render(style=safe_style(), **_contents(report))
 
 
-def _safe(text):
+def safe_style():
+    """The style sheet, which is not to be escaped."""
     from markupsafe import Markup
 
-    return Markup(text)
+    return Markup(_part("page.css"))
 
 
 def fragment(report):
@@ -79,13 +85,15 @@ def fragment(report):
         body = _template("body.html").render(**_contents(report))
     except Error:
         return summary
-    style = pkgutil.get_data("framejit._report", "page.css").decode()
-    return f"{summary}<details><summary>source lines, kernels, graphs, guards</summary><style>{style}</style>{body}</details>"
+    return f"{summary}<details><summary>source lines, kernels, graphs, guards</summary><style>{_part('page.css')}</style>{body}</details>"
 
 
 def write_page(report, path):
+    write_text(page(report), path)
+
+
+def write_text(text, path):
     """Written beside the file and renamed: a reader sees the old page or the new one."""
-    text = page(report)
     path = os.path.abspath(os.fspath(path))
     temporary = f"{path}.{os.getpid()}-{threading.get_ident()}"
     try:

@@ -40,6 +40,7 @@ class Kernel:
     operations: tuple        # the graph's: ("mul", "reduce_sum"); fused ones are together in one kernel
     lines: tuple             # "project/model.py:41" of each operation, without repetition
     module: str              # "layers.0.norm1": the torch module of the last operation; "": none
+    dtype: str               # of the array it writes: "f32"
     count: int               # of kernels that do the same work on other arrays, launched together
     in_blocks: bool          # runs on a block of rows at a time, together with the steps beside it
     read_bytes: int          # of the arrays it reads, each once and whole
@@ -131,6 +132,27 @@ class Guards(list):
 
     def __contains__(self, guard):
         return any(guard in group.all for group in self) if isinstance(guard, str) else super().__contains__(guard)
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphMemory:
+    """Bytes that a call of one graph needs, for the sizes seen while tracing."""
+    graph: int               # its place in report.graphs
+    function: str
+    inputs: int              # the arrays it is given
+    results: int             # those it returns
+    temporaries: int         # at most, at one time, beside them
+    saved_for_backward: int  # kept beside inputs and results until backward has run
+
+    def __str__(self):
+        saved = f", {size_text(self.saved_for_backward)} saved for backward" if self.saved_for_backward else ""
+        return f"[{self.graph}] {self.function}: inputs {size_text(self.inputs)}, results {size_text(self.results)}, temporaries {size_text(self.temporaries)}{saved}"
+
+
+def memory_of(pieces):
+    # What is saved is among the results of the program.
+    return [GraphMemory(number, piece["function"], row["inputs"], row["results"] - row["saved"], row["temporaries"], row["saved"])
+            for number, piece in enumerate(pieces) if (row := piece.get("memory"))]
 
 
 _STAGE = re.compile(r"(\w+) ([\d.]+)(?:,| ms|$)")

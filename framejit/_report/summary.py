@@ -191,13 +191,25 @@ def graph_entry(report, number):
         given.append(f"and {counted(len(graph.inputs) - len(passed), 'parameter')}")
     given = ", ".join(given)
     steps = f", {counted(len(kernels) - calls, 'kernel')}" + (f", {counted(calls, 'library call')}" if calls else "") if kernels else ""
-    return [("plain", f"  [{number}] {graph.name}({given}): {counted(len(graph.nodes), 'operation')}{steps}{where}")]
+    return [("plain", f"  [{number}] {graph.name}({given}): {counted(len(graph.nodes), 'operation')}{steps}{where}"),
+            *[("plain", f"      {memory_text(row)}") for row in report.memory if row.graph == number and _is_much(row)]]
+
+
+def _is_much(row):
+    return row.saved_for_backward or row.temporaries > (row.inputs + row.results) // 8
+
+
+def memory_text(row):
+    texts = [f"{size_text(row.temporaries)} of temporaries"] if row.temporaries else []
+    texts += [f"{size_text(row.saved_for_backward)} saved for backward"] if row.saved_for_backward else []
+    return f"memory: {' and '.join(texts)}, beside inputs of {size_text(row.inputs)} and results of {size_text(row.results)}"
 
 
 _MOVES = ("transpose", "reshape", "slice", "cast")  # said only of kernels that do nothing else
 
 
-def _numbered(module):
+def numbered(module):
+    """"layers.3.norm" as "layers.*.norm"."""
     return re.sub(r"(?<![^.])\d+(?![^.])", "*", module)
 
 
@@ -205,7 +217,7 @@ def kernels_alike(kernels):
     """Lists of kernels that do the same in layers that differ in their number alone; those that move most memory together come first."""
     groups = {}
     for kernel in kernels:
-        key = kernel.graph, kernel.kind, kernel.operations, _numbered(kernel.module), kernel.lines, kernel.bytes, kernel.count
+        key = kernel.graph, kernel.kind, kernel.operations, numbered(kernel.module), kernel.lines, kernel.bytes, kernel.count
         groups.setdefault(key, []).append(kernel)
     return sorted(groups.values(), key=lambda group: -sum(kernel.bytes for kernel in group))
 
@@ -214,20 +226,25 @@ def total_bytes(groups):
     return size_text(sum(kernel.bytes for group in groups for kernel in group))
 
 
-def kernel_text(alike):
-    kernel = alike[0]
+def kernel_label(kernel, alike=1):
+    """Where a kernel's work stands in the program, and what it is. alike: of how many such kernels it is the first."""
     counts = collections.Counter(name for name in kernel.operations if name not in _MOVES) or collections.Counter(kernel.operations)
-    alone = "copy into another layout" if kernel.kind == "copy" else "the parts of a reduction, combined"
+    alone = {"copy": "copy into another layout", "loop": "a loop over elements"}.get(kernel.kind, "the parts of a reduction, combined")
     shown = ", ".join(name if times == 1 else f"{times} {name}" for name, times in counts.items()) or alone
     what = f"library call {kernel.name}" if kernel.kind == "call" else f"{shown} (by framejit or {kernel.name})" if kernel.kind == "matmul" else shown
     own = [line for line in kernel.lines if not is_library(line)]
-    module = kernel.module if len(alike) == 1 else _numbered(kernel.module)
+    module = kernel.module if alike == 1 else numbered(kernel.module)
     where = module or ", ".join(map(base_name, (own or kernel.lines)[:2]))
     if kernel.module and own:
         where += f", {base_name(own[0])}"
+    return f"{where + ': ' if where else ''}{what}"
+
+
+def kernel_text(alike):
+    kernel = alike[0]
     work = "" if not kernel.float_operations else f", {work_text(kernel.float_operations // kernel.count)}"
     times = sum(kernel.count for kernel in alike)
-    return f"{where + ': ' if where else ''}{what}; {f'{times} times ' if times > 1 else ''}{size_text(kernel.bytes // kernel.count)}{work}"
+    return f"{kernel_label(kernel, len(alike))}; {f'{times} times ' if times > 1 else ''}{size_text(kernel.bytes // kernel.count)}{work}"
 
 
 def recompile_entry(text):
@@ -254,4 +271,5 @@ def where_more(report):
     parts += ["report.breaks"] if report.breaks else []
     parts += ["report.guards[0].all"] if report.guards else []
     parts += ["report.recompiles"] if report.recompiles else []
-    return [", ".join(parts), 'report.text(): everything as text. report.to_html("report.html"): a page with the source lines. report.to_json()']
+    return [", ".join(parts), "with framejit.profile() as p: f(...), then print(p): what each kernel takes",
+            'report.text(): everything as text. report.to_html("report.html"): a page with the source lines. report.to_json()']

@@ -26,13 +26,22 @@ def rich_text(report, width):
 
 
 def shown(report):
-    """What print writes: characters that standard output has none for are escaped."""
-    stream = sys.stdout
-    width = shutil.get_terminal_size((120, 40)).columns - 1 if is_terminal(stream) else None
+    """What print writes."""
+    width = output_width()
     text = coloured(report, width) if width is not None and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR") else None
     if text is None:
         text = "\n".join(line for _, line in summary_lines(report, width))
-    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return printable(text)
+
+
+def output_width():
+    """The columns of standard output; None: it is no terminal."""
+    return shutil.get_terminal_size((120, 40)).columns - 1 if is_terminal(sys.stdout) else None
+
+
+def printable(text):
+    """The text in characters that standard output has; others are escaped."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 

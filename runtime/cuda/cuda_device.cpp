@@ -141,6 +141,10 @@ class CudaRun : public DeviceRun {
     return word;
   }
 
+  void wait() override {
+    driver_.check(driver_.wait(stream_), last_ ? "running the program up to " + last_->place : "waiting for the device");
+  }
+
  private:
   static constexpr std::size_t kUsual = 24;
 

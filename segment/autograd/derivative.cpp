@@ -364,6 +364,15 @@ bool Derivative::sort_nodes() {
   return nodes_.size() == count;
 }
 
+std::int64_t Derivative::saved_bytes() const {
+  std::int64_t result = 0;
+  for (std::size_t i = graph_.outputs.size(); i < forward_.outputs.size(); ++i) {
+    const Type& type = forward_.type(forward_.outputs[i].value);
+    result += hint(product(type.shape), forward_.symbols) * std::int64_t(size_in_bytes(type.dtype));
+  }
+  return result;
+}
+
 bool Derivative::saves(ValueId value) const {
   return std::find(saved_values_.begin(), saved_values_.end(), value) != saved_values_.end();
 }

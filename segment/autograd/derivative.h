@@ -66,6 +66,9 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
   /// Backward needs this value of the graph again.
   bool saves(ValueId value) const;
 
+  /// Bytes that are kept from forward to backward beside inputs and results, for the sizes seen while tracing.
+  std::int64_t saved_bytes() const;
+
   /// The graph with the saved values it does not return anyway behind its outputs.
   const Graph& forward() const { return forward_; }
   using Compile = std::function<std::unique_ptr<Program>(const Graph&)>;

@@ -1,0 +1,199 @@
+"""framejit.profile: what the steps of compiled graphs take, measured."""
+import json
+import threading
+
+import numpy as np
+import pytest
+
+import framejit
+
+
+def _work(x, y):
+    z = np.exp(x) @ y
+    return np.maximum(z, 0).sum(1)
+
+
+def _square_sum(a):
+    total = 0.0
+    for i in range(len(a)):
+        total += a[i] * a[i]
+    return total
+
+
+def _settled(function, *arguments, **options):
+    compiled = framejit.compile(function, **options)
+    for _ in range(4):
+        compiled(*arguments)
+    return compiled
+
+
+def test_counts_runs_bytes_and_operations_of_each_step():
+    x, y = np.full((20, 30), 0.5), np.ones((30, 40))
+    f = _settled(_work, x, y)
+    with framejit.profile() as measured:
+        for _ in range(5):
+            result = f(x, y)
+    assert np.allclose(result, 40 * 30 * np.exp(0.5))
+    (program,) = measured.programs
+    assert (program.function, program.runs, program.on_device) == ("_work", 5, False)
+    by_operation = {name: kernel for kernel in measured.kernels for name in kernel.operations}
+    exp, product, total = by_operation["exp"], by_operation["matmul"], by_operation["reduce_sum"]
+    assert exp.runs == product.runs == total.runs == 5
+    assert product.float_operations == 5 * 2 * 20 * 30 * 40
+    assert product.bytes == 5 * 8 * (20 * 30 + 30 * 40 + 20 * 40)
+    assert total.bytes == 5 * 8 * (20 * 40 + 20)
+    assert product.dtype == "f64" and product.lines == (f"{__file__}:{_work.__code__.co_firstlineno + 1}",)
+    assert all(kernel.seconds > 0 for kernel in measured.kernels)
+    assert sum(kernel.seconds for kernel in measured.kernels) <= program.seconds <= measured.seconds
+    assert [kernel.seconds for kernel in measured.kernels] == sorted((k.seconds for k in measured.kernels), reverse=True)
+
+
+def test_sizes_are_those_of_each_run():
+    f = framejit.compile(lambda a: a * 2 + 1, dynamic=True)
+    for n in (10, 11):
+        f(np.ones(n))
+    with framejit.profile() as measured:
+        for n in (100, 250):
+            f(np.ones(n))
+    (kernel,) = measured.kernels
+    assert (kernel.runs, kernel.bytes, kernel.float_operations) == (2, 8 * 2 * 350, 2 * 350)
+
+
+def test_small_kernels_that_run_directly_are_counted():
+    f = _settled(lambda a: a * 2 + 1, np.ones(4))
+    with framejit.profile() as measured:
+        for _ in range(7):
+            f(np.ones(4))
+    assert [program.runs for program in measured.programs] == [7]
+    with framejit.profile() as later:
+        pass
+    assert later.kernels == [] and later.programs == []
+    assert "no compiled graph ran" in str(later)
+
+
+def test_loops_of_python_are_steps():
+    f = _settled(_square_sum, np.ones(1000), retire=True)  # loops are judged only then
+    with framejit.profile() as measured:
+        assert f(np.ones(1000)) == 1000
+    (kernel,) = measured.kernels
+    assert (kernel.kind, kernel.runs, kernel.function) == ("loop", 1, "_square_sum")
+    assert "a loop over elements" in str(measured)
+
+
+def test_steps_in_blocks_of_rows_share_their_time():
+    # x is large enough that the steps run on blocks of its rows.
+    x, w = np.ones((4096, 256), np.float32), np.ones((256, 512), np.float32)
+    f = _settled(lambda x, w: np.tanh(x @ w).sum(1), x, w)
+    with framejit.profile() as measured:
+        f(x, w)
+    blocked = [kernel for kernel in measured.kernels if kernel.in_blocks]
+    assert len(blocked) > 1 and all(kernel.seconds > 0 for kernel in blocked)
+    assert sum(kernel.seconds for kernel in measured.kernels) <= measured.programs[0].seconds
+
+
+def test_profiles_overlap_and_see_all_threads():
+    f = _settled(lambda a: a * 2 + 1, np.ones(4))
+
+    def calls(count):
+        for _ in range(count):
+            f(np.ones(4))
+
+    with framejit.profile() as outer:
+        calls(3)
+        with framejit.profile() as inner:
+            threads = [threading.Thread(target=calls, args=(5,)) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert inner.programs[0].runs == 10  # of a block that is still open
+        calls(1)
+    assert (inner.programs[0].runs, outer.programs[0].runs) == (10, 14)
+
+
+def test_profiles_of_two_threads():
+    f = _settled(lambda a: a * 2 + 1, np.ones(4))
+    failed = []
+
+    def measure():
+        try:
+            for _ in range(50):
+                with framejit.profile() as measured:
+                    f(np.ones(4))
+                assert measured.programs[0].runs >= 1
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=measure) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
+def test_a_profile_measures_one_block():
+    measured = framejit.profile()
+    assert measured.seconds == 0 and measured.kernels == []
+    with measured:
+        pass
+    with pytest.raises(framejit.Error, match="one block"):
+        with measured:
+            pass
+
+
+def test_a_block_that_raises_is_measured():
+    f = _settled(lambda a: a * 2 + 1, np.ones(4))
+    measured = framejit.profile()
+    with pytest.raises(ZeroDivisionError):
+        with measured:
+            f(np.ones(4))
+            1 / 0
+    assert measured.programs[0].runs == 1
+    f(np.ones(4))
+    assert measured.programs[0].runs == 1
+
+
+def test_table_json_and_page(tmp_path):
+    x = np.ones((300, 300))
+    f = _settled(_work, x, x)
+    with framejit.profile() as measured:
+        f(x, x)
+    lines = str(measured).splitlines()
+    assert lines[0].startswith("1 run of 1 compiled graph took ") and lines[1].startswith("  [0] _work: 1 run, ")
+    assert lines[2].split() == ["time", "share", "runs", "each", "memory", "work", "of", "limit", "what"]
+    assert all(len(line) <= 140 for line in lines) and len(lines) == 3 + len(measured.kernels)
+    again = json.loads(measured.to_json())
+    assert [row["runs"] for row in again["programs"]] == [1] and len(again["kernels"]) == len(measured.kernels)
+    product = next(kernel for kernel in measured.kernels if "matmul" in kernel.operations)
+    assert 0 < product.share_of_limit
+    pytest.importorskip("jinja2", reason="jinja2 is not installed")
+    measured.to_html(tmp_path / "profile.html")
+    page = (tmp_path / "profile.html").read_text()
+    assert "<h1>Profile</h1>" in page and "test_profile.py" in page and page.count("<tr>") == 1 + len(measured.kernels)
+
+
+def test_backward_is_a_graph_of_its_own():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    w = torch.ones(8, 8, requires_grad=True)
+    f = framejit.compile(lambda w: (w @ w).tanh().sum())
+    for _ in range(4):
+        f(w).backward()
+    with framejit.profile() as measured:
+        f(w).backward()
+    assert [program.runs for program in measured.programs] == [1, 1]
+    assert measured.programs[1].function.endswith("_backward")
+
+
+def test_explain_tells_the_memory_of_each_graph():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    w = torch.ones(64, 64, requires_grad=True)
+    report = framejit.explain(lambda w: (w @ w).tanh().sum())(w)
+    (memory,) = report.memory
+    assert (memory.inputs, memory.results) == (4 * 64 * 64, 4)
+    assert memory.saved_for_backward == 4 * 64 * 64  # tanh's result
+    assert report.as_dict()["memory"][0]["saved_for_backward"] == memory.saved_for_backward
+    x = np.ones((64, 64))
+    (memory,) = framejit.explain(lambda x: ((x @ x) @ x) @ x)(x).memory
+    assert (memory.results, memory.saved_for_backward) == (8 * 64 * 64, 0)
+    assert memory.temporaries == 2 * 8 * 64 * 64
