@@ -9,6 +9,7 @@ The function keeps its meaning; its work on numpy.ndarray and torch.Tensor runs 
 compile, disable, graph_break, is_compiling, warm_up    what is compiled, and when
 options, mark_dynamic, Dim, reset, cache_info           how it is compiled, and what is kept
 explain, profile, set_logs, set_progress                what becomes of a function, why, and what it takes
+minify                                                  a short script that shows what goes wrong
 grad, value_and_grad, vjp, jvp, jacobian, hessian       derivatives of functions of arrays
 vmap, checkpoint, stop_gradient, custom_derivative      their companions
 capture, Graph, Node, from_fx, library_function         graphs as objects
@@ -41,7 +42,7 @@ else:
     __all__ = [*_uncompiled.__all__, "CompiledFunction", "Graph", "Node"]
     # Imported when they are first asked for: a third of the package's time, and most programs look at no graph.
     _later = {"capture": "_graph.capture", "from_fx": "_graph.fx", "fx_backend": "_graph.fx",
-              "Graph": "_graph.nodes", "Node": "_graph.nodes", "profile": "_profile"}
+              "Graph": "_graph.nodes", "Node": "_graph.nodes", "minify": "_minify.main", "profile": "_profile"}
 
 
 def _version():
