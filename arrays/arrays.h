@@ -107,6 +107,9 @@ std::uint64_t torch_modes();
 /// Whether hooks on what autograd saves are set (torch.autograd.graph.saved_tensors_hooks, torch.utils.checkpoint),
 /// which see each tensor that eager would save.
 bool torch_saved_tensors_hooks();
+/// Whether somebody is told of each of torch's operations in this thread: torch.profiler. Compiled code runs, and says
+/// itself what it does.
+bool torch_recorded();
 /// Whether torch's operations in this thread are another's to see or to change: a profiler, a recorder of graphs
 /// (torch.jit.trace, make_fx, torch.export), a __torch_dispatch__ mode, torch.func. Nothing may be tried out then.
 bool torch_observed();

@@ -423,7 +423,7 @@ Ref<> torch_dtype_object(DType dtype) {
 }
 
 const char* torch_unsupported_reason() {
-  if (torch_module() == nullptr || torch_modes() != 0 || torch_layout() != nullptr) return nullptr;
+  if (torch_module() == nullptr || torch_modes() != 0 || torch_recorded() || torch_layout() != nullptr) return nullptr;
   return "framejit does not know how this torch lays out its tensors: functions on tensors run eagerly";
 }
 

@@ -259,7 +259,7 @@ bool learn_cuda_keys(int ordinal) {
   const TorchLayout* layout = torch_layout();
   if (!layout || layout->device < 0 || refused) return false;
   if (layout->cuda_keys != ~0ull) return true;
-  if (torch_modes_refusal()) return false;
+  if (torch_modes_refusal() || torch_recorded()) return false;
   // Many programs are in inference mode whenever there is a tensor.
   const InferenceMode left(torch_modes() & torch_mode_bits::kInference, false);
   const std::string there = "device='cuda:" + std::to_string(ordinal) + "'";
@@ -289,7 +289,7 @@ const TorchLayout* torch_layout() {
     PyObject* torch = torch_module();
     if (torch == nullptr) return nullptr;
     // Modes of the user must not see or change the probes: try again when there are none.
-    if (torch_modes() != 0) return nullptr;
+    if (torch_modes() != 0 || torch_recorded()) return nullptr;
     const HeldSignals held;
     TorchLayout found;
     const bool understood = calibrate(found);

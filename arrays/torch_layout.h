@@ -61,7 +61,7 @@ const Found* tried_out(Find find) {
   static enum { Unknown, Proven, Refused } state = Unknown;
   if (state == Unknown) [[unlikely]] {
     const TorchLayout* layout = torch_layout();
-    if (!layout || torch_modes() != 0) return nullptr;  // a mode would see the probes: later
+    if (!layout || torch_modes() != 0 || torch_recorded()) return nullptr;  // they would see the probes: later
     const HeldSignals held;
     state = Refused;  // while it is tried out
     if (find(found, *layout)) state = Proven;

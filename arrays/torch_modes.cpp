@@ -249,7 +249,6 @@ std::uint64_t torch_modes() {
   const Symbols* shortcut = Shortcut::get();
   const Symbols* symbols = Symbols::get();
   std::uint64_t word = other_modes(*get);
-  if (symbols != nullptr && symbols->recorded()) word |= kRecorded;
   if (shortcut == nullptr) {
     word |= get->function_modes.number() << kFunctionModes;
     const std::uint64_t known = dispatch_modes(*get);
@@ -261,6 +260,11 @@ std::uint64_t torch_modes() {
     word |= known != 0 ? known : kOtherDispatch;
   }
   return word;
+}
+
+bool torch_recorded() {
+  const Symbols* symbols = Symbols::get();
+  return symbols != nullptr && symbols->recorded();
 }
 
 bool torch_observed() {
@@ -373,7 +377,6 @@ const char* torch_modes_refusal() {
   if (word & field(kDispatchModes)) return "a __torch_dispatch__ mode is on";
   if (word & field(kFunctorchLevel)) return "the call is inside torch.func (vmap, grad, jvp, ...)";
   if (word & field(kForwardLevel)) return "forward-mode differentiation is on";
-  if (word & kRecorded) return "a profiler records torch's operations";
   if (word & kOtherDispatch) return "torch's dispatcher is in a state framejit does not know";
   return nullptr;
 }

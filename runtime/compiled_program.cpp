@@ -23,6 +23,18 @@ namespace fj {
 
 namespace {
 
+/// A part of a run that a profiler of the host's is told of.
+class Range {
+ public:
+  Range(HostLock& lock, const std::string& name) : lock_(lock), range_(lock.host().begin_range(name)) {}
+  ~Range() { lock_.host().end_range(range_); }
+  Range(const Range&) = delete;
+
+ private:
+  HostLock& lock_;
+  void* range_;
+};
+
 class CompiledProgram : public Program {
  public:
   explicit CompiledProgram(ProgramParts parts) : parts_(std::move(parts)), launcher_(parts_) {
@@ -89,7 +101,7 @@ class CompiledProgram : public Program {
   std::uint32_t run(Call& call) const override {
     if (runs_.load(std::memory_order_relaxed) < kSettled) [[unlikely]] count_run();
     std::unique_ptr<ProfiledRun> profile;
-    if (is_profiling()) [[unlikely]]
+    if (is_profiling() || call.ranges) [[unlikely]]
       profile = std::make_unique<ProfiledRun>(id_, parts_.name, parts_.accounts, parts_.device != nullptr);
     Scratch<std::int64_t, 32> symbols(parts_.symbols.size());
     for (std::size_t s = 0; s < parts_.symbols.size(); ++s) {
@@ -118,6 +130,8 @@ class CompiledProgram : public Program {
 
     std::uint32_t status = kOk;
     HostLock lock(*call.host);
+    std::optional<Range> range;
+    if (call.ranges) range.emplace(lock, parts_.name);
     {
       Arena arena(*this, lock, values, pointers.data());
       Blocks late;
@@ -571,7 +585,12 @@ class CompiledProgram : public Program {
       const auto report = [&](std::uint32_t found) {
         if (!step.commit) status |= found;
       };
-      if (profile) profile->start();
+      std::optional<Range> range;
+      if (profile) {
+        const int first = first_account_[s];
+        if (call.ranges) range.emplace(lock, profile->label(first, first_account_[s + 1] - first));
+        profile->start();
+      }
       switch (step.kind) {
         case StepKind::Kernel: {
           const ProgramKernel& kernel = parts_.kernels[step.kernel];
@@ -621,6 +640,7 @@ class CompiledProgram : public Program {
       if (profile) {
         if (device) device->flush(), lock.wait(), device->wait(), lock.take();
         profile->end(first_account_[s], first_account_[s + 1] - first_account_[s]);
+        range.reset();
       }
       end(ends_[s], call, lock, arrays, device.get());
     }

@@ -45,6 +45,10 @@ class Host {
   /// The library's current stream on a device, for kernels that are launched there.
   virtual void* stream(int /*device*/) { return nullptr; }
 
+  /// Tells a profiler of the host's that what is named begins; what is returned ends it.
+  virtual void* begin_range(const std::string& /*name*/) { return nullptr; }
+  virtual void end_range(void* /*range*/) {}
+
   /// Others may use the host until `lock`, and no other function of this interface is called (HostLock). False: not
   /// in this run.
   virtual bool unlock() { return false; }

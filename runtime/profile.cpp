@@ -76,6 +76,20 @@ ProfiledRun::ProfiledRun(std::uint64_t program, const std::string& name, std::sp
       nanoseconds_(accounts.size()),
       parts_(accounts.size()) {}
 
+std::string ProfiledRun::label(int first, int count) const {
+  std::string text;
+  const StepAccount& last = accounts_[std::size_t(first + count - 1)];
+  for (int i = first; i < first + count; ++i) {
+    const StepAccount& account = accounts_[std::size_t(i)];
+    const std::vector<std::string> own{account.kind == "call" ? account.name : account.kind};
+    for (const std::string& operation : account.operations.empty() ? own : account.operations)
+      text += (text.empty() ? "" : ", ") + operation;
+  }
+  if (!last.module.empty()) text = last.module + ": " + text;
+  if (!last.lines.empty()) text += " (" + last.lines.back().substr(last.lines.back().find_last_of("/\\") + 1) + ")";
+  return text;
+}
+
 void ProfiledRun::end(int first, int count) {
   const std::int64_t passed = now() - started_;
   if (count == 1) {

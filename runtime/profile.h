@@ -53,6 +53,9 @@ class ProfiledRun {
   ~ProfiledRun();
 
   static std::int64_t now();  // nanoseconds
+  const std::string& name() const { return name_; }
+  /// "exp, mul (model.py:12)" of the steps of the accounts [first, first + count).
+  std::string label(int first, int count) const;
   /// What follows until `end` is the steps of the accounts [first, first + count).
   void start() { started_ = now(); }
   /// The time since `start` goes to the steps by what `add_part` was told of each.

@@ -30,6 +30,8 @@ struct Call {
   std::span<ArrayRef> handed_over = {};
   /// IEEE conditions (KernelStatus bits) that make the call fail, so that the library can report them.
   std::uint32_t trapped = 0;
+  /// A profiler of the host's is told where the program and its steps begin and end.
+  bool ranges = false;
   /// With kDeviceFailed: what was wrong, in words.
   std::string error = {};
 };

@@ -10,6 +10,7 @@
 #include <map>
 #include <vector>
 
+#include "arrays/torch_arrays.h"
 #include "arrays/torch_modes.h"
 #include "cpython/objects.h"
 #include "cpython/signals.h"
@@ -174,6 +175,26 @@ ArrayRef SegmentHost::view(const ArrayRef& array, DType dtype, std::span<const s
     return {};
   }
   return {data_pointer(made.get()), made.release()};
+}
+
+void* SegmentHost::begin_range(const std::string& name) {
+  PyObject* const type = once([] { return torch_attribute({"autograd", "profiler", "record_function"}); });
+  const Ref<> text = Ref<>::steal(PyUnicode_DecodeUTF8(name.data(), Py_ssize_t(name.size()), "replace"));
+  Ref<> range = type && text ? Ref<>::steal(PyObject_CallOneArg(type, text.get())) : Ref<>();
+  if (!range || !Ref<>::steal(PyObject_CallMethod(range.get(), "__enter__", nullptr))) {
+    PyErr_Clear();  // a profiler that fails changes nothing
+    return nullptr;
+  }
+  return range.release();
+}
+
+void SegmentHost::end_range(void* range) {
+  if (!range) return;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  const Ref<> held = Ref<>::steal(static_cast<PyObject*>(range));
+  if (!Ref<>::steal(PyObject_CallMethod(held.get(), "__exit__", "OOO", Py_None, Py_None, Py_None))) PyErr_Clear();
+  PyErr_Restore(type, value, traceback);
 }
 
 void* SegmentHost::stream(int device) {

@@ -34,6 +34,8 @@ class SegmentHost final : public Host {
   bool call_extern(std::int64_t handle, std::span<const ArrayRef> operands, std::span<const std::int64_t> symbols,
                    std::span<ArrayRef> results) override;
   void* stream(int device) override;
+  void* begin_range(const std::string& name) override;
+  void end_range(void* range) override;
   bool unlock() override;
   void lock() override;
   bool handles_signals() const override;

@@ -211,6 +211,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
     call.symbols = symbols.span();
     call.outputs = output_buffer.span().first(graph->outputs.size());
     call.trapped = collects;
+    call.ranges = has_tensors_ && torch_recorded();
     std::uint32_t status;
     try {
       status = program->run(call);
@@ -265,6 +266,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
 
 void Segment::settle() {
   writes_objects_ = changes_objects(recipe);
+  has_tensors_ = std::find(output_library.begin(), output_library.end(), Library::Torch) != output_library.end();
   const bool calls = graph && std::any_of(graph->nodes.begin(), graph->nodes.end(),
                                           [](const Node& node) { return node.op == Op::extern_call; });
   runs_directly = graph && device == kHost && !derivative && !eager_gradient && !ran_backward && !calls &&
@@ -276,6 +278,7 @@ void Segment::settle() {
 PyObject* Segment::run_directly(const FrameValues& values, const GuardBindings& bindings) const {
   const DirectKernel* kernel = program->direct();
   if (!kernel || direct_failures_ == kDirectFailures) return nullptr;
+  if (has_tensors_ && torch_recorded()) return nullptr;  // `run` tells the profiler
   for (int slot : recipe.let_go)
     if (std::size_t(slot) >= values.slots.size() || !ends_alone(values.slots[std::size_t(slot)])) return nullptr;
   Buffer<ArrayRef, DirectKernel::kPointers> input_buffer(inputs.size());

@@ -129,6 +129,7 @@ class Segment {
   static constexpr int kDirectFailures = 4;
   mutable int direct_failures_ = 0;
   bool writes_objects_ = false;
+  bool has_tensors_ = false;  // among the results
 };
 
 }  // namespace fj

@@ -9,6 +9,7 @@
 #include "codegen/llvm/emit.h"
 #include "codegen/llvm/kernel_compiler.h"
 #include "codegen/llvm/machine.h"
+#include "codegen/llvm/perf_map.h"
 #include "codegen/loops/lower.h"
 #include "codegen/program/batch_launches.h"
 #include "codegen/program/in_place_writes.h"
@@ -31,6 +32,20 @@ constexpr BatchLimits kOfThisProcess{50000, std::int64_t(64) << 10};
 // Measured by benchmarks/kept_memory.py (glibc 2.36, LLVM 22).
 constexpr std::size_t kLinkedBytes = 15800;  // beside an object file: rests of pages, the linker's tables
 constexpr std::size_t kKernelBytes = 3200;   // once for a kernel: the loops that optimised code is made from
+
+/// "f: mul, exp (model.py:12)".
+std::string name_of(const Graph& graph, const loop::Kernel& kernel) {
+  std::string text, line;
+  for (const int i : kernel.nodes) {
+    const Node& node = graph.nodes[std::size_t(i)];
+    if (node.op == Op::constant || node.op == Op::broadcast) continue;
+    text += (text.empty() ? " " : ", ") + std::string(name(node.op));
+    if (node.location.line > 0)
+      line = " (" + node.location.file.substr(node.location.file.find_last_of('/') + 1) + ":" +
+             std::to_string(node.location.line) + ")";
+  }
+  return graph.name + ":" + (text.empty() ? " " + kernel.name : text) + line;
+}
 
 /// The memory of those among `codes` that no other program has. A kernel in quick code is expected to be used again: it
 /// then has optimised code of about the same size as well. No part of the program refers to `codes` yet.
@@ -74,6 +89,7 @@ std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& 
       if (first == k) {
         source_of[k] = sources.size();
         sources.push_back({std::move(alone[k].kernel), std::move(alone[k].program), nanoseconds});
+        if (writes_perf_map()) sources.back().name = name_of(graph, lowered.kernels[k]);
       } else {
         source_of[k] = source_of[first];
         sources[source_of[k]].first_nanoseconds = std::max(sources[source_of[k]].first_nanoseconds, nanoseconds);

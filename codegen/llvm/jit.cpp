@@ -27,6 +27,7 @@
 #include <llvm/Transforms/Utils/Mem2Reg.h>
 
 #include "codegen/llvm/library.h"
+#include "codegen/llvm/perf_map.h"
 #include "runtime/background.h"
 #include "runtime/base/error.h"
 #include "runtime/base/phase.h"
@@ -306,7 +307,7 @@ std::string listing(llvm::Module& module, const Target& target, Passes wanted) {
   return text + std::string(assembly.data(), assembly.size());
 }
 
-std::shared_ptr<const Code> link(const std::string& object, const std::string& symbol) {
+std::shared_ptr<const Code> link(const std::string& object, const std::string& symbol, const std::string& name) {
   const PhaseTimer timer(Phase::link);
   Session& shared = session();
   std::uint64_t number;
@@ -320,6 +321,7 @@ std::shared_ptr<const Code> link(const std::string& object, const std::string& s
   checked(shared.jit->addObjectFile(library, llvm::MemoryBuffer::getMemBufferCopy(object, library.getName())),
           "object");
   code->address_ = checked(shared.jit->lookup(library, symbol), "lookup").toPtr<void*>();
+  if (writes_perf_map()) note_in_perf_map(object, symbol, code->address_, name);
   return code;
 }
 

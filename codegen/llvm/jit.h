@@ -37,7 +37,8 @@ class Code {
   virtual void* address() const = 0;  // of the symbol it was linked for
 };
 
-/// Throws InternalError if `object` is not an object file that defines `symbol` and calls only what is known.
-std::shared_ptr<const Code> link(const std::string& object, const std::string& symbol);
+/// Throws InternalError if `object` is not an object file that defines `symbol` and calls only what is known. `name`:
+/// what profilers call the code.
+std::shared_ptr<const Code> link(const std::string& object, const std::string& symbol, const std::string& name);
 
 }  // namespace fj

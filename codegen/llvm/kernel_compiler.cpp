@@ -128,7 +128,7 @@ class CompiledKernel : public KernelCode, public std::enable_shared_from_this<Co
   }
 
   void link_and_publish(Tier tier, const std::string& object) {
-    const auto code = link(object, kKernelSymbol);
+    const auto code = link(object, kKernelSymbol, source_->name);
     publish(tier, reinterpret_cast<KernelFunction>(code->address()), code, object.size());
   }
 

@@ -23,6 +23,7 @@ struct KernelSource {
   loop::Kernel kernel;
   LoweredProgram program;
   double first_nanoseconds = 0;  // a guess at its first launch; 0: not known
+  std::string name = {};         // of the work it was first made for, for profilers
 };
 
 /// The name every kernel has in its module.

@@ -303,7 +303,8 @@ std::unique_ptr<CompiledRegion> compile_region(const Region& region, const Targe
   Emitted emitted;
   emit(region, target, tier, emitted);
   auto compiled = std::make_unique<CompiledRegion>();
-  compiled->code_ = link(generate(*emitted.module, target, Tier::Optimised, Passes::Loops), kKernelSymbol);
+  compiled->code_ = link(generate(*emitted.module, target, Tier::Optimised, Passes::Loops), kKernelSymbol,
+                         region.name + ": loop");
   compiled->function_ = reinterpret_cast<CompiledRegion::Function>(compiled->code_->address());
   return compiled;
 }

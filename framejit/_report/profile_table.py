@@ -11,7 +11,7 @@ _MOST_ROWS = 25  # of kernels, in text
 def seconds_text(seconds):
     """0.00123 as "1.23 ms"."""
     for unit, size in (("s", 1), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)):
-        if seconds >= size or unit == "ns":
+        if seconds >= 0.9995 * size or unit == "ns":
             return f"{seconds / size:.3g} {unit}"
 
 

@@ -595,6 +595,7 @@ Ref<> Derivative::backward(int number, std::vector<Ref<>> saved, std::span<PyObj
   call.symbols = symbols;
   call.outputs = outputs;
   call.handed_over = read.arrays;
+  call.ranges = torch_recorded();
   if (const std::uint32_t status = backward.program->run(call); status != kOk) {
     if (status & kInterrupted) return fj_restore_exception(host.take_interrupt().release()), Ref<>();
     // Nobody runs a backward again in another way: the library's error is the user's.

@@ -1,5 +1,10 @@
 """framejit.profile: what the steps of compiled graphs take, measured."""
 import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
 import threading
 
 import numpy as np
@@ -197,3 +202,81 @@ def test_explain_tells_the_memory_of_each_graph():
     (memory,) = framejit.explain(lambda x: ((x @ x) @ x) @ x)(x).memory
     assert (memory.results, memory.saved_for_backward) == (8 * 64 * 64, 0)
     assert memory.temporaries == 2 * 8 * 64 * 64
+
+
+def test_torchs_profiler_sees_compiled_graphs_and_their_steps():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+
+    def scaled(a):
+        return (a @ a).exp()
+
+    def shown(*arguments):
+        with torch.profiler.profile() as recorded:
+            result = f(*arguments)
+        return result, [event.name for event in recorded.events()]
+
+    f, a = framejit.compile(scaled), torch.ones(8, 8)
+    for _ in range(3):
+        f(a)
+    line = scaled.__code__.co_firstlineno + 1
+    result, names = shown(a)
+    assert torch.equal(result, scaled(a))
+    assert names == ["scaled", f"matmul, exp (test_profile.py:{line})"] or names == [
+        "scaled", f"matmul (test_profile.py:{line})", f"exp (test_profile.py:{line})"]
+    # What was not compiled before runs as written, and the profiler sees it so.
+    result, names = shown(a.double())
+    assert torch.equal(result, scaled(a.double())) and "aten::exp" in names and "scaled" not in names
+
+
+def test_torchs_profiler_sees_backward():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    w = torch.ones(8, 8, requires_grad=True)
+    f = framejit.compile(lambda w: (w @ w).tanh().sum())
+    for _ in range(3):
+        f(w).backward()
+    with torch.profiler.profile() as recorded:
+        f(w).backward()
+    assert {"<lambda>", "<lambda>_backward"} <= {event.name for event in recorded.events()}
+
+
+def test_small_kernels_are_shown_to_torchs_profiler():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    f, a = framejit.compile(lambda a: a * 2 + 1), torch.ones(4)
+    for _ in range(30):
+        f(a)
+    with torch.profiler.profile() as recorded:
+        f(a)
+    line = test_small_kernels_are_shown_to_torchs_profiler.__code__.co_firstlineno + 2
+    assert [event.name for event in recorded.events()] == ["<lambda>", f"mul, add (test_profile.py:{line})"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="perf is Linux's")
+def test_a_map_for_perf_names_kernels(tmp_path):
+    program = tmp_path / "named.py"
+    program.write_text(textwrap.dedent("""\
+        import os
+        import numpy as np
+        import framejit
+
+        @framejit.compile
+        def smooth(x):
+            return np.exp(x) * 2
+
+        @framejit.compile
+        def total(x):
+            s = 0.0
+            for i in range(len(x)):
+                s += x[i] * x[i]
+            return s
+
+        for _ in range(3):
+            smooth(np.ones(10))
+            total(np.ones(100))
+        path = f"/tmp/perf-{os.getpid()}.map"
+        print(open(path).read())
+        os.unlink(path)
+        """))
+    environment = {**os.environ, "FRAMEJIT_PERF_MAP": "1", "FRAMEJIT_RETIRE": "1"}
+    lines = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, check=True).stdout.split("\n")
+    assert any(re.fullmatch(r"[0-9a-f]+ [0-9a-f]+ framejit:smooth: exp, mul \(named.py:7\)", line) for line in lines), lines
+    assert any(re.fullmatch(r"[0-9a-f]+ [0-9a-f]+ framejit:total: loop", line) for line in lines), lines
