@@ -277,7 +277,8 @@ class Outside(html.parser.HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
-        self.loads += [value for name, value in attributes if name in ("src", "href", "srcset", "data") or "url(" in (value or "")]
+        self.loads += [value for name, value in attributes
+                       if name in ("src", "href", "srcset", "data") and not value.startswith("#") or "url(" in (value or "")]
 
 
 def page_of(report, folder):
