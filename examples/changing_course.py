@@ -109,12 +109,12 @@ def square_root_numpy(x, tolerance):
 def examples():
     """(title, function or module, arguments)"""
     torch.manual_seed(0)
-    yield "recurrent network over packed sequences", VariableLengthRNN(), (torch.randn(3, 4, 10), torch.tensor([3, 2, 4]))
+    yield "RNN over packed sequences", VariableLengthRNN(), (torch.randn(3, 4, 10), torch.tensor([3, 2, 4]))
     for flag, size in ((True, 18), (False, 10)):
-        yield f"ConditionalModel, flag={flag}", ConditionalModel(), (torch.randn(2, 3, size, size), flag)
+        yield f"conditional, flag={flag}", ConditionalModel(), (torch.randn(2, 3, size, size), flag)
     yield "layers made in forward", DynamicModel(), (torch.randn(3, 10), 3)
     leaf = torch.randn(2, 4)
     yield "tree network", TreeNetwork(), ((leaf, ((leaf, leaf), leaf)),)
-    yield "number of layers from the data", AsDeepAsItsInput(), (torch.rand(3, 6),)
-    yield "square root by iteration, torch", square_root_torch, (torch.rand(100_000) * 100, 1e-3)
-    yield "square root by iteration, numpy", square_root_numpy, (np.random.default_rng(0).random(100_000) * 100, 1e-3)
+    yield "layers counted by the data", AsDeepAsItsInput(), (torch.rand(3, 6),)
+    yield "root by iteration, torch", square_root_torch, (torch.rand(100_000) * 100, 1e-3)
+    yield "root by iteration, numpy", square_root_numpy, (np.random.default_rng(0).random(100_000) * 100, 1e-3)

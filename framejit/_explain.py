@@ -37,6 +37,7 @@ class Report:
     """
 
     def __init__(self, name, recorded, result=None, target=None, error=None):
+        from framejit._report.names import name_in_words
         from framejit._report.parts import Guards, kernels_of, memory_of, timings_of
 
         self.name, self.result, self.error = name, result, error
@@ -50,7 +51,9 @@ class Report:
         self.timings, self.memory = timings_of(recorded["pieces"]), memory_of(recorded["pieces"])
         self._parameters = {i: piece["parameters"] for i, piece in enumerate(recorded["pieces"])}  # by graph: which of its inputs
         self.needs_no_graph = recorded["needs_no_graph"]
-        code = getattr(_function_behind(target), "__code__", None)
+        function = _function_behind(target)
+        name_in_words(self, function)
+        code = getattr(function, "__code__", None)
         self.place = (code.co_filename, code.co_firstlineno) if code is not None else None
 
     def __str__(self):

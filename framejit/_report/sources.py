@@ -116,42 +116,67 @@ class SourceLine:
         self.number, self.text, self.kind, self.notes = number, text, "", []
 
 
-def marked_functions(compiled, breaks, eager):
+def marked_functions(compiled, breaks, loops, place, eager):
     """(file, qualified name, [SourceLine]) of each function of the user that a report has something to say of.
 
-    compiled: {(file, line)} of graphs' operations. breaks: those of the report. eager: {(file, first line)} of functions of which nothing is
-    compiled. A line's kind: "compiled", "break", "eager"; "": no array operation was recorded for it.
+    compiled: {(file, line)} of graphs' operations. breaks: those of the report. loops: {(line, qualified name of the
+    function)} of loops that run as machine code. place: (file, first line) of the function that is reported on. eager: nothing of it is compiled.
+    A line's kind: "compiled", "break", "loop", "eager"; "": no array operation was recorded for it.
     """
     wanted = {}
-    for file, line in [*compiled, *((b.file, b.line) for b in breaks), *eager]:
+    for file, line in [*compiled, *((b.file, b.line) for b in breaks), *([place] if place else [])]:
         if file and line > 0 and not is_library(file):
             wanted.setdefault(file, set()).add(line)
     result = []
     for file in sorted(wanted):
         lines = linecache.getlines(file)
+        inside = _lines_of_loops(lines, loops)
         for name, first, last in _enclosing(lines, wanted[file]):
             rows, own = [], {}
             for number in range(first, last + 1):
                 own[number] = row = SourceLine(number, lines[number - 1].rstrip("\n"))
-                row.kind = "compiled" if (file, number) in compiled else ""
+                row.kind = "compiled" if (file, number) in compiled else "loop" if number in inside and row.text.strip() else ""
                 rows.append(row)
             for b in breaks:
                 if b.file == file and b.line in own:
                     own[b.line].kind = "break"
                     own[b.line].notes.append(f"{b.number} {b.what}")
-            if any((file, number) in eager for number in own) and not any(row.kind for row in rows):
-                for row in rows:
+            if eager and place[0] == file and place[1] in own and not any(row.kind for row in rows):
+                for row in rows[place[1] - first:][:len(inspect.getblock(lines[place[1] - 1:]))]:
                     row.kind = "eager" if row.text.strip() else ""
             result.append((file, name, rows))
     return result
 
 
+def _parsed(lines):
+    try:
+        return ast.parse("".join(lines))
+    except (SyntaxError, ValueError, RecursionError):
+        return ast.Module([], [])
+
+
+def _lines_of_loops(lines, loops):
+    """The numbers of the lines of the loops."""
+    found = set()
+
+    def visit(node, prefix):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                visit(child, f"{prefix}{child.name}.<locals>.")
+            elif isinstance(child, ast.ClassDef):
+                visit(child, f"{prefix}{child.name}.")
+            else:
+                if isinstance(child, (ast.For, ast.While)) and (child.lineno, prefix.removesuffix(".<locals>.")) in loops:
+                    found.update(range(child.lineno, child.end_lineno + 1))
+                visit(child, prefix)
+
+    if loops:
+        visit(_parsed(lines), "")
+    return found
+
+
 def _enclosing(lines, wanted):
     """(name, first line, last line) of the outermost functions and methods that have a wanted line; without any the line alone."""
-    try:
-        tree = ast.parse("".join(lines))
-    except (SyntaxError, ValueError, RecursionError):
-        tree = ast.Module([], [])
     found, left = [], {line for line in wanted if line <= len(lines)}
 
     def visit(node, prefix):
@@ -165,6 +190,6 @@ def _enclosing(lines, wanted):
             else:
                 visit(child, prefix + child.name + "." if isinstance(child, ast.ClassDef) else prefix)
 
-    visit(tree, "")
+    visit(_parsed(lines), "")
     found += [("", line, line) for line in left]
     return sorted(found, key=lambda row: row[1])

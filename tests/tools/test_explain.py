@@ -15,6 +15,7 @@ import pytest
 
 import framejit
 from framejit._report.sources import is_library
+from harness import needs_torch, torch
 
 X = np.linspace(0.5, 2, 640).reshape(10, 64)
 
@@ -233,6 +234,34 @@ def test_json_has_everything():
     assert len(read["kernels"]) == len(report.kernels) and read["recompiles"] == report.recompiles and read["timings"] == report.timings
 
 
+@needs_torch
+def test_modules_have_the_names_that_the_program_gives_them(tmp_path):
+    space = {"torch": torch}
+    exec(compile("""
+def made(net):
+    def inner(x):
+        return net(x)
+    return inner
+
+def by_global(x):
+    return model(x)
+
+def by_local(x, given):
+    return given(x)
+
+def by_cell_of_another(x):
+    return inner(x)
+""", "names.py", "exec"), space)
+    space["model"] = net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8))
+    space["inner"], x = space["made"](net), torch.randn(3, 8)
+    for function, given, name in (("by_global", (), "model"), ("by_local", (net,), "given"), ("inner", (), "net"), ("by_cell_of_another", (), "inner.net")):
+        report = framejit.explain(space[function])(x, *given)
+        modules = {kernel.module for kernel in report.kernels} | {node.module for node in report.graphs[0].nodes}
+        assert f"{name}.1" in modules and modules <= {"", name, f"{name}.0", f"{name}.1"}
+        assert f"{name}.1.eps == 1e-05" in report.guards[0].users or f"len({name}._forward_hooks) == 0" in report.guards[0].users
+        assert "__closure__" not in str(report) and "G." not in str(report)
+
+
 def test_timings_are_by_graph_and_stage():
     (row,) = framejit.explain(gain)(X, np.ones(64)).timings
     assert 0 < row["stages"]["trace"] <= row["seconds"] < 60
@@ -248,7 +277,8 @@ class Outside(html.parser.HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
-        self.loads += [value for name, value in attributes if name in ("src", "href", "srcset", "data") or "url(" in (value or "")]
+        self.loads += [value for name, value in attributes
+                       if name in ("src", "href", "srcset", "data") and not value.startswith("#") or "url(" in (value or "")]
 
 
 def page_of(report, folder):
