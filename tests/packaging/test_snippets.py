@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("index", "tutorial", "how-to"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```\n(?:\n*```\n(.*?)^```\n)?", re.M | re.S)
 NEEDED = {"torch": re.compile(r"\btorch\b"), "safetensors": re.compile(r"\.save\(")}
-DURATION = re.compile(r"\b\d+(\.\d+)? ([nµm]?s)\b")
+DURATION = re.compile(r"\b\d+(\.\d+)? ([nuµm]?s)\b")
 
 
 def snippets(page):
