@@ -25,7 +25,12 @@ if _uncompiled.in_subinterpreter():
     from framejit._uncompiled import *
     __all__ = _uncompiled.__all__
 else:
-    from framejit._core import CompiledFunction
+    try:
+        from framejit._core import CompiledFunction
+    except ModuleNotFoundError as error:
+        if error.name != "framejit._core":
+            raise
+        raise ImportError(_uncompiled.without_extension(__path__[0]), name=error.name) from None
     from framejit._api import (cache_info, compile, disable, graph_break, is_compiling, mark_dynamic, options, reset, set_logs,
                                warm_up, _using)
     from framejit._backends import register_backend

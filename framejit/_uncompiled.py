@@ -1,4 +1,4 @@
-"""framejit in a subinterpreter, where its extension cannot be loaded: every function stays as it is."""
+"""framejit without its extension: in a subinterpreter, which cannot load it, every function stays as it is."""
 import contextlib
 import functools
 import warnings
@@ -18,6 +18,18 @@ def in_subinterpreter():
         except ImportError:
             return False
     return interpreters.get_current() != interpreters.get_main()
+
+
+def without_extension(package):
+    """What an ImportError says where the extension is not beside the package's files."""
+    import os
+
+    checkout = os.path.dirname(package)
+    if not os.path.isfile(os.path.join(checkout, "frame_hook", "CMakeLists.txt")):
+        return f"framejit's compiled part, framejit._core, is not in {package}: install framejit anew"
+    return (f"{package} is framejit's source, which has no compiled part. Python found it before an installed framejit, because the "
+            f"program was started in {checkout} or the folder is on PYTHONPATH. Start it in another folder, or with `python -P`; "
+            "to run the source itself, build it with `./run build` and use the Python of its .venv")
 
 
 @functools.cache

@@ -9,7 +9,7 @@
 #include "codegen/llvm/emit.h"
 #include "codegen/llvm/kernel_compiler.h"
 #include "codegen/llvm/machine.h"
-#include "codegen/llvm/perf_map.h"
+#include "codegen/perf_map.h"
 #include "codegen/loops/lower.h"
 #include "codegen/program/batch_launches.h"
 #include "codegen/program/in_place_writes.h"

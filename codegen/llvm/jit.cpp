@@ -1,6 +1,5 @@
 // ORC without a platform (no module of its own to compile), one dylib for each kernel so that its code can be freed.
-// Vectors are explicit already: the optimised tier runs mem2reg, early CSE and instcombine and the default code
-// generator, the quick one mem2reg and the fast code generator. Neither has loop passes.
+// The optimised tier has the default code generator, the quick one the fast code generator.
 #include "codegen/llvm/jit.h"
 
 #include <map>
@@ -11,23 +10,19 @@
 #include <llvm/ExecutionEngine/Orc/JITTargetMachineBuilder.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
 #include <llvm/IR/LegacyPassManager.h>
-#include <llvm/IR/PassManager.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/MCContext.h>
 #include <llvm/MC/MCSubtargetInfo.h>
-#include <llvm/Passes/PassBuilder.h>
 #include <llvm/Support/CommandLine.h>
 #include <llvm/Support/ErrorHandling.h>
 #include <llvm/Support/MemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/raw_ostream.h>
 #include <llvm/Target/TargetMachine.h>
-#include <llvm/Transforms/InstCombine/InstCombine.h>
-#include <llvm/Transforms/Scalar/EarlyCSE.h>
-#include <llvm/Transforms/Utils/Mem2Reg.h>
 
 #include "codegen/llvm/library.h"
-#include "codegen/llvm/perf_map.h"
+#include "codegen/llvm/optimise.h"
+#include "codegen/perf_map.h"
 #include "runtime/background.h"
 #include "runtime/base/error.h"
 #include "runtime/base/phase.h"
@@ -161,39 +156,6 @@ class MachinePool {
   std::mutex mutex_;
   std::map<std::pair<std::string, Tier>, std::vector<std::unique_ptr<llvm::TargetMachine>>> free_;
 };
-
-void optimise(llvm::Module& module, llvm::TargetMachine& target, Tier tier, Passes wanted) {
-  llvm::LoopAnalysisManager loops;
-  llvm::FunctionAnalysisManager functions;
-  llvm::CGSCCAnalysisManager components;
-  llvm::ModuleAnalysisManager modules;
-  llvm::PassBuilder passes(&target);
-  passes.registerModuleAnalyses(modules);
-  passes.registerCGSCCAnalyses(components);
-  passes.registerFunctionAnalyses(functions);
-  passes.registerLoopAnalyses(loops);
-  passes.crossRegisterProxies(loops, functions, components, modules);
-  if (wanted == Passes::Loops && tier == Tier::Optimised) {
-    // What LLVM's own -O3 gains on regions, in half of its time.
-    static constexpr const char* kPasses =
-        "function(mem2reg,simplifycfg,early-cse<memssa>,instcombine<no-verify-fixpoint>,loop-simplify,lcssa,"
-        "loop-mssa(loop-rotate,licm,simple-loop-unswitch<no-nontrivial;trivial>),simplifycfg,loop(indvars),loop-"
-        "vectorize,instcombine<no-verify-fixpoint>,"
-        "loop-unroll<O2>,early-cse<>,simplifycfg,instcombine<no-verify-fixpoint>)";
-    llvm::ModulePassManager manager;
-    llvm::cantFail(passes.parsePassPipeline(manager, kPasses));
-    manager.run(module, modules);
-    return;
-  }
-  llvm::FunctionPassManager pipeline;
-  pipeline.addPass(llvm::PromotePass());
-  if (tier == Tier::Optimised) {
-    pipeline.addPass(llvm::EarlyCSEPass());
-    pipeline.addPass(llvm::InstCombinePass());
-  }
-  for (llvm::Function& function : module)
-    if (!function.isDeclaration()) pipeline.run(function, functions);
-}
 
 void verify(const llvm::Module& module) {
   std::string problem;

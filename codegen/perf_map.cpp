@@ -1,4 +1,4 @@
-#include "codegen/llvm/perf_map.h"
+#include "codegen/perf_map.h"
 
 #include <cinttypes>
 #include <cstdio>
