@@ -1,10 +1,11 @@
 """Attention and transformers in eval: eager torch, framejit and JAX (if it is installed) in turns; with --compile torch.compile as well.
 
-    env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE python benchmarks/attention.py [--threads 1] [--compile] [--only bert]
+    env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE python benchmarks/attention.py [--threads 1] [--compile] [--derived] [--only bert]
 
 Of each the least of several calls, in milliseconds, eager's time over ours, and the largest difference from eager's result. First
 scaled_dot_product_attention of queries (batch, heads, rows, width), then public transformers (of the package transformers, random weights,
-narrow vocabularies) on one batch of tokens. Results of ours are checked against eager's.
+narrow vocabularies) on one batch of tokens. Results of ours are checked against eager's. With --derived each call is followed by the backward
+of its sum, and JAX is left out.
 """
 import argparse
 import functools
@@ -43,6 +44,7 @@ def main():
     options.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options.add_argument("--only", default="", help="names that contain this")
     options.add_argument("--seconds", type=float, default=1.0)
+    options.add_argument("--derived", action="store_true", help="forward and backward")
     options.add_argument("--compile", action="store_true", help="torch.compile as well: a minute for each")
     options = options.parse_args()
     use_threads(options.threads)
@@ -56,11 +58,21 @@ def main():
         import jax
     except ImportError:
         jax = None
+    jax = None if options.derived else jax
     first = lambda result: result if isinstance(result, torch.Tensor) else result[0]  # noqa: E731
 
+    def derived(call):
+        def both():
+            result = first(call())
+            result.sum().backward()
+            return result
+        return both
+
     def row(name, eager, ours, *others):
-        with torch.no_grad():
-            difference = float((first(eager()) - first(ours())).abs().max())
+        if options.derived:
+            eager, ours, *others = map(derived, (eager, ours, *others))
+        with torch.set_grad_enabled(options.derived):
+            difference = float((first(eager()) - first(ours())).abs().max().detach())
             assert difference < 1e-4, (name, difference)
             times = in_turns([eager, ours, *others], options.seconds)
         shown = [f"{1e3 * value:9.3f}" for value in times] + [" " * 9] * (len(columns) - len(times))
@@ -76,14 +88,15 @@ def main():
         name = f"{batch}x{heads}x{rows}x{width} {' '.join(f'{key}={value}' for key, value in given.items())}"
         if options.only not in name:
             continue
-        query, (key, value) = torch.randn(shape), torch.randn(2, batch, groups, keys, width)
+        query, key, value = (torch.randn(batch, count, length, width, requires_grad=options.derived)
+                             for count, length in ((heads, rows), (groups, keys), (groups, keys)))
 
         def attention(query, key, value):
             return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=causal, enable_gqa=groups != heads)
         others = [functools.partial(torch.compile(attention), query, key, value)] if options.compile else []
         if jax:
             by_jax = jax.jit(functools.partial(jax.nn.dot_product_attention, is_causal=causal))
-            arrays = [jax.numpy.asarray(part.transpose(1, 2).numpy()) for part in (query, key, value)]
+            arrays = [jax.numpy.asarray(part.transpose(1, 2).detach().numpy()) for part in (query, key, value)]
             others.append(lambda by_jax=by_jax, arrays=arrays: by_jax(*arrays).block_until_ready())
         row(name, lambda: attention(query, key, value), functools.partial(framejit.compile(attention), query, key, value), *others)
     for name in MODELS:

@@ -7,6 +7,8 @@ import types
 
 import torch
 
+from framejit._checkpoint import checkpoint
+
 
 def _call(function, *arguments, **named): return function(*arguments, **named)  # noqa: E704  (one line is what `calling_from` moves)
 
@@ -66,9 +68,11 @@ def attention(query, key, value, attn_mask, dropout_p, is_causal, scale):
     return torch.dropout(weights, dropout_p, True) @ value
 
 
-def blocked_attention(query, key, value, attn_mask, is_causal, scale):
+def blocked_attention(query, key, value, attn_mask, is_causal, scale, derived):
     """torch.nn.functional.scaled_dot_product_attention where torch has a kernel of its own that keeps no scores: the operations it is made of,
-    which our programs compute in blocks of rows as well. A row in which everything is masked gives zeros, as there."""
+    which our programs compute in blocks of rows as well. A row in which everything is masked gives zeros, as there. derived: a gradient flows
+    through it; backward computes the scores again, as torch's does."""
+    in_rows = _attention_computed_again if derived else _attention_in_rows
     result = torch.empty_like(query)
     scale = 1 / math.sqrt(query.size(-1)) if scale is None else scale
     rows = query.size(2)
@@ -76,11 +80,11 @@ def blocked_attention(query, key, value, attn_mask, is_causal, scale):
         ends = [rows * part // _causal_parts for part in range(_causal_parts + 1)]  # a part reads no key that only later parts see
         for begin, end in zip(ends, ends[1:]):
             mask = torch.arange(end) <= torch.arange(begin, end).unsqueeze(1)
-            result[:, :, begin:end] = _attention_in_rows(query[:, :, begin:end], key[:, :, :end], value[:, :, :end], mask, scale)
+            result[:, :, begin:end] = in_rows(query[:, :, begin:end], key[:, :, :end], value[:, :, :end], mask, scale)
         return result
     if is_causal:
         attn_mask = torch.ones(rows, key.size(2), dtype=torch.bool).tril()
-    return result.copy_(_attention_in_rows(query, key, value, attn_mask, scale))
+    return result.copy_(in_rows(query, key, value, attn_mask, scale))
 
 
 _causal_parts, _rows_worth_parts = 4, 1024
@@ -91,12 +95,16 @@ def _attention_in_rows(query, key, value, mask, scale):
     if heads != groups:
         query = query.unflatten(1, (groups, -1)).flatten(2, 3)  # the rows of the heads that share keys: one product
     scores = ((query @ key.transpose(-2, -1)) * scale).view(-1, heads, rows, key.size(2))
-    if mask is not None:
+    if mask is None:
+        weights = scores.softmax(-1)
+    else:
         scores = scores + _added_mask(mask, query.dtype)
-    weights = scores.softmax(-1)
-    if mask is not None:
-        weights = weights.masked_fill(scores.amax(-1, keepdim=True) == -math.inf, 0)
+        nothing = scores.amax(-1, keepdim=True) == -math.inf
+        weights = scores.masked_fill(nothing, 0).softmax(-1).masked_fill(nothing, 0)  # the first for the derivative, where 0 times NaN is NaN
     return (weights.view(-1, groups, query.size(2), key.size(2)) @ value).view(-1, heads, rows, value.size(3))
+
+
+_attention_computed_again = checkpoint(_attention_in_rows)
 
 
 _operations_of_attention = torch.ops.aten._scaled_dot_product_attention_math

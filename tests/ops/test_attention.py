@@ -1,4 +1,4 @@
-"""Attention that torch has a kernel of its own for, by operations of ours: values, masks, groups, sizes that vary, what is not finite."""
+"""Attention that torch has a kernel of its own for, by operations of ours: values, gradients, masks, groups, sizes that vary, what is not finite."""
 import math
 
 import pytest
@@ -74,7 +74,60 @@ def test_what_is_not_finite(bad):
             torch.testing.assert_close(ours, eager, atol=1e-5, rtol=0, equal_nan=True)
 
 
-def test_torch_is_called_where_it_has_no_such_kernel_or_something_is_derived():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("groups", [4, 2])
+def test_gradients(dtype, groups):
+    """Of all three, and of some; masked rows that see nothing have none. Backward keeps no scores."""
+    torch.manual_seed(0)
+    nothing = torch.rand(17, 23) > 0.3
+    nothing[4] = False
+    options = [{}, {"is_causal": True}, {"scale": -0.7}, {"attn_mask": nothing}, {"attn_mask": torch.randn(2, 1, 17, 23, dtype=dtype)},
+               {"attn_mask": torch.zeros(17, 23, dtype=dtype).masked_fill(~nothing, -math.inf)}]
+    for option in options:
+        for derived in ((True, True, True), (False, True, False), (True, False, False)):
+            given = [part.requires_grad_(wanted) for part, wanted in zip(parts(2, 4, 17, 23, 8, groups, dtype), derived)]
+            weights = torch.randn(2, 4, 17, 8, dtype=dtype)
+            framejit.reset()
+            compiled = framejit.compile(lambda q, k, v: attention(q, k, v, enable_gqa=groups != 4, **option))
+            found = []
+            for function in (compiled, compiled.__wrapped__):
+                result = function(*given)
+                found.append([result, *torch.autograd.grad(result, [part for part in given if part.requires_grad], weights)])
+            for ours, eager in zip(*found):
+                torch.testing.assert_close(ours, eager, atol=2e-5 if dtype == torch.float32 else 1e-12, rtol=0, msg=str((option, derived)))
+            report = framejit.explain(compiled).so_far()
+            assert not report.breaks and not any(kernel.kind == "call" for kernel in report.kernels)
+            assert report.memory[0].saved_for_backward == 0
+
+
+def test_gradients_of_sizes_that_vary():
+    torch.manual_seed(0)
+    compiled = framejit.compile(lambda q, k, v: attention(q, k, v, is_causal=True))
+    for rows, keys in ((5, 5), (7, 9), (64, 64), (1030, 1030), (1200, 1100)):
+        given = [part.requires_grad_() for part in parts(1, 2, rows, keys)]
+        ours = torch.autograd.grad(compiled(*given).square().sum(), given)
+        eager = torch.autograd.grad(attention(*given, is_causal=True).square().sum(), given)
+        for found, expected in zip(ours, eager):
+            torch.testing.assert_close(found, expected, atol=5e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("which", ["query", "key", "value", "result"])
+def test_what_backward_reads_may_not_be_written(which):
+    """As torch's kernel saves it: a result too, which our derivative does not read."""
+    def written(q, k, v):
+        q, k, v = q * 1, k * 1, v * 1
+        result = attention(q, k, v)
+        total = result.sum()
+        {"query": q, "key": k, "value": v, "result": result}[which].add_(1)
+        return total
+
+    given = [part.requires_grad_() for part in parts()]
+    for function in (written, framejit.compile(written)):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            function(*given).backward()
+
+
+def test_torch_is_called_where_it_has_no_such_kernel():
     def called(*arguments, **options):
         framejit.reset()
         compiled = framejit.compile(lambda *given: attention(*given, **options))
@@ -88,8 +141,9 @@ def test_torch_is_called_where_it_has_no_such_kernel_or_something_is_derived():
     assert called(query[0], key[0], value[0])
     assert called(query, key, value[..., :5])
     assert called(*(part.half() for part in (query, key, value)))
-    assert called(query.requires_grad_(), key, value)
-    query = query.detach()
+    # Backward would hold all scores of a quarter of these rows.
+    long = [torch.randn(1, 1, 6000, 1, requires_grad=True) for _ in range(3)]
+    assert called(*long) and not called(*(part.detach() for part in long))
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         assert called(query, key, value)
     assert called(query, key[:, :, :3], value)  # which torch takes

@@ -554,8 +554,19 @@ V torch_encoder_layer(Tracer& tracer, const Arguments& arguments) {
                       pair("ffn_weight_2", "ffn_bias_2")});
 }
 
+bool is_derived_attention(Tracer& tracer, const Parameters& p) {
+  bool derived = false;
+  for (const char* name : {"query", "key", "value"})
+    derived = derived || tracer.requires_gradient(*torch_tensor(tracer, p.required(name)));
+  return derived;
+}
+
+/// Of scores, which backward has all at once, or of a quarter of the rows.
+constexpr std::int64_t kDerivedScores = std::int64_t(64) << 20;  // bytes
+
 /// Whether torch has a kernel of its own for this attention, which keeps no matrix of scores (sdp_utils_cpp.cpp of
-/// torch, use_flash_attention_cpp). Sizes that do not fit are no such either: torch refuses them.
+/// torch, use_flash_attention_cpp), and we can be as sparing. Sizes that do not fit are no such either: torch refuses
+/// them.
 bool is_blocked_attention(Tracer& tracer, const Parameters& p, bool grouped) {
   Ref<> enabled = imported("torch._C", "_get_flash_sdp_enabled");
   if (!enabled || !tracer.truth(tracer.call(tracer.constant(std::move(enabled)), {}))) return PyErr_Clear(), false;
@@ -563,8 +574,7 @@ bool is_blocked_attention(Tracer& tracer, const Parameters& p, bool grouped) {
   for (const char* name : {"query", "key", "value"}) {
     const Array part = torch_tensor(tracer, p.required(name));
     const bool fits = part->storage->device == kHost && (part->dtype == DType::F32 || part->dtype == DType::F64) &&
-                      part->rank() == 4 && !tracer.requires_gradient(*part) &&
-                      tracer.decide(part->strides[3], Py_EQ, 1);
+                      part->rank() == 4 && tracer.decide(part->strides[3], Py_EQ, 1);
     if (!fits || (!parts.empty() && part->dtype != parts[0]->dtype)) return false;
     for (const SymDim& size : part->shape)
       if (tracer.decide(size, Py_EQ, 0)) return false;
@@ -574,6 +584,9 @@ bool is_blocked_attention(Tracer& tracer, const Parameters& p, bool grouped) {
   const auto same = [&](const SymDim& a, const SymDim& b) { return tracer.decide(a, Py_EQ, b); };
   if (!same(query[0], key[0]) || !same(query[0], value[0]) || !same(key[1], value[1]) || !same(key[2], value[2]) ||
       !same(query[3], key[3]) || !same(query[3], value[3]) || (!grouped && !same(query[1], key[1])))
+    return false;
+  const std::int64_t most = kDerivedScores / std::int64_t(size_in_bytes(parts[0]->dtype));
+  if (is_derived_attention(tracer, p) && !tracer.decide(query[0] * query[1] * query[2] * key[2], Py_LE, most))
     return false;
   if (p.absent("attn_mask")) return true;
   const Array mask = torch_tensor(tracer, p["attn_mask"]);
@@ -587,7 +600,7 @@ bool is_blocked_attention(Tracer& tracer, const Parameters& p, bool grouped) {
 }
 
 /// Attention that drops some of its weights has no kernel of its own on the CPU either, and we compute it by operations
-/// too; so we do where torch has one and nothing is derived. Any other is one call.
+/// too; so we do where torch has one. Any other is one call.
 V torch_f_attention(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "scaled_dot_product_attention", arguments,
                "query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa");
@@ -600,10 +613,20 @@ V torch_f_attention(Tracer& tracer, const Arguments& arguments) {
     leave_to_autocast();
     PyObject* const function = once([] { return imported("framejit._support.torch", "blocked_attention").release(); });
     FJ_CHECK(function, "framejit._support.torch.blocked_attention");
-    return tracer.call(
-        tracer.constant(Ref<>::borrow(function)),
-        {p["query"], p["key"], p["value"], p.absent("attn_mask") ? tracer.none() : p["attn_mask"],
-         tracer.boolean(p.flag("is_causal", false)), p.absent("scale") ? tracer.none() : p["scale"]});
+    const bool derived = is_derived_attention(tracer, p);
+    const V result =
+        tracer.call(tracer.constant(Ref<>::borrow(function)),
+                    {p["query"], p["key"], p["value"], p.absent("attn_mask") ? tracer.none() : p["attn_mask"],
+                     tracer.boolean(p.flag("is_causal", false)), p.absent("scale") ? tracer.none() : p["scale"],
+                     tracer.boolean(derived)});
+    if (derived) {  // what torch's kernel saves
+      std::vector<ValueId> saved;
+      const Array made = array_of(result);
+      for (const char* name : {"query", "key", "value"}) saved.push_back(tracer.read(*torch_tensor(tracer, p[name])));
+      saved.push_back(tracer.read(*made));
+      tracer.also_saves(made->storage->contents, std::move(saved));
+    }
+    return result;
   }
   if (p.number("dropout_p", 0) < 0 || p.number("dropout_p", 0) >= 1 || p.flag("enable_gqa", false))
     unsupported("attention of this kind");
