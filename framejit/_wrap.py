@@ -21,6 +21,8 @@ def wrap_object(target, compiled):
     torch = sys.modules.get("torch")
     is_module = torch is not None and isinstance(target, torch.nn.Module)
     call = _function(cls, "__call__")
+    if is_module and isinstance(target, torch.jit.ScriptModule):
+        return target  # TorchScript's own: there is no Python code to compile
     if is_module or (call is not None and hasattr(target, "__dict__")):
         try:
             return _share(target, (_module_class if is_module else _object_class)(cls, compiled))

@@ -46,12 +46,18 @@ class Capture:
         """(the function to compile, its passes): its captured graph is replaced by `graph`; None: it stays."""
         return (self.face if graph is not None else _face(self.function, False)), Substitution(self, graph)
 
-    def difference(self, found):
+    def difference(self, core, found):
         before, now = self.assumptions(), _assumptions(found)
         broken = [text for text in before if text not in now]
+        sizes = {name: size for name, _, _, size, *_ in core.symbols}
         instead = [text for text in now if text not in before]
         text = f"the graph of {self.core.name} was captured for other arguments"
-        for was, is_now in zip(broken, instead):
+        bounds = [(was, found[1], found[2], int(found[3])) for was in broken
+                  if (found := re.fullmatch(r"(s\d+) (>=|<=) (\d+)", was)) and found[1] in sizes]
+        others = [was for was in broken if was not in [bound[0] for bound in bounds]]
+        pairs = [(was, f"{name} == {sizes[name]}") for was, name, relation, limit in bounds
+                 if not (sizes[name] >= limit if relation == ">=" else sizes[name] <= limit)]
+        for was, is_now in pairs + list(zip(others, instead)):
             text += f"\n  it assumes {was}\n  found       {is_now}"
         return text + ("\n  try   framejit.capture with these arguments, or with dynamic_shapes for sizes that change: "
                        "framejit.capture(f, *args, dynamic_shapes=True)")
@@ -68,7 +74,7 @@ class Substitution(Edit):
             return None
         # Constants of library calls are not in the graph: what they were taken to be is in the guards.
         if _form(core) != self.capture.form or _values(self.capture.found) - _values(found):
-            raise GraphError(self.capture.difference(found))
+            raise GraphError(self.capture.difference(core, found))
         if self.graph is None:
             return None
         self.graph._core = core  # of the same form: the same numbers of values
@@ -195,7 +201,7 @@ def capture(function, *args, dynamic_shapes=None, level="primitive", **kwargs):
     """The Graph of what `function(*args, **kwargs)` computes on arrays; nothing is computed, and nothing changes.
 
     function: a function, a method, a torch.nn.Module or another callable object. dynamic_shapes: None, every size is that of these
-    arguments; True, every size may be another one in a call; else a dict by parameter, or a list by argument, of what `mark_dynamic`
+    arguments; True, every size may be another one in a call, but those that the code decides; else a dict by parameter, or a list by argument, of what `mark_dynamic`
     takes: {"x": {0: Dim("batch")}}, {"x": [0, 1]}; None for an argument whose sizes stay.
 
     level: "primitive", the graph is of the compiler's operations; "library", of the calls of NumPy and torch that the code makes
@@ -204,7 +210,7 @@ def capture(function, *args, dynamic_shapes=None, level="primitive", **kwargs):
     a call checks those about arguments. `Graph.lower` makes it a primitive one.
 
     What was decided while tracing (sizes, numbers, branches) is in `graph.assumptions`, and a call of the graph checks it. Raises
-    GraphBreakError, which names the line, where the function can't be one graph; GraphError where a size that should be dynamic is
+    GraphBreakError, which names the line, where the function can't be one graph; GraphError where a size that the dict or list names is
     decided by the code, and for a function that computes no array.
 
         graph = framejit.capture(model, x, dynamic_shapes={"x": {0: framejit.Dim("batch")}})

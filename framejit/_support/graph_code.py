@@ -13,6 +13,7 @@ import weakref
 
 import numpy
 
+from framejit._errors import GraphError
 from framejit._graph import calls
 from framejit._graph.dtypes import library_name
 
@@ -22,8 +23,8 @@ _BYTES = {"bool": 1, "f16": 2, "bf16": 2}
 def source(graph, library, checked=False):
     """The text of a function of the graph's inputs, then its integers, that returns a list: outputs, then written values.
 
-    graph: a framejit._core.CapturedGraph. library: "numpy" or "torch". checked: it raises ValueError for arrays of other dtypes or
-    shapes than the graph's. Raises TypeError for an operation that the library has no form of.
+    graph: a framejit._core.CapturedGraph. library: "numpy" or "torch". checked: it raises GraphError, a name it does not define, for
+    arrays of other dtypes or shapes than the graph's. Raises TypeError for an operation that the library has no form of.
     """
     return _Writer(graph, library, checked).text
 
@@ -32,7 +33,7 @@ def function(graph, library, checked=False):
     """The function that `source` is the text of. Tracebacks and debuggers show its lines."""
     writer = _Writer(graph, library, checked)
     name = f"<graph of {graph.name}, {id(graph):x}>"
-    space = {"numpy": numpy, "math": math, library: sys.modules[library], **writer.externs}
+    space = {"numpy": numpy, "math": math, "GraphError": GraphError, library: sys.modules[library], **writer.externs}
     exec(compile(writer.text, name, "exec"), space)
     made = space[writer.name]
     linecache.cache[name] = (len(writer.text), None, writer.text.splitlines(True), name)
@@ -78,7 +79,7 @@ class _Writer:
         self.library, self.lines, self.externs = library, [], {}
         self.symbols = len(graph.symbols)
         self.names, self.dtypes, self.shapes = {}, {}, {}
-        self.taken = {library, "numpy", "math", "sum", "range", "len", "max", "min", "complex", "slice", "ValueError"}
+        self.taken = {library, "numpy", "math", "sum", "range", "len", "max", "min", "complex", "slice", "ValueError", "GraphError"}
         self.name = self.identifier(graph.name)
         parameters = []
         for value, name, dtype, shape in graph.inputs:
@@ -117,7 +118,7 @@ class _Writer:
             ranges += [f"{size} > {bounds[size][1]}" for size in shape if size in bounds and bounds[size][1] < 2**62]
             test = " or ".join([f"{x}.dtype != {named}", f"len({x}.shape) != {len(shape)}", *sizes, *ranges])
             self.lines.append(f"if {test}:")
-            self.lines.append(f"    raise ValueError({message!r} + f\"{found}\")")
+            self.lines.append(f"    raise GraphError({message!r} + f\"{found}\")")
 
     def identifier(self, name):
         plain = re.sub(r"\W+", "_", name).strip("_") or "x"

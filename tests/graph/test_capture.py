@@ -203,6 +203,14 @@ def test_a_module_in_training():
 
 
 @needs_torch
+def test_arguments_out_of_range_are_named():
+    graph = framejit.capture(torch.nn.Linear(3, 4), torch.ones(8, 3), dynamic_shapes={"input": {0: framejit.Dim("batch", min=2, max=512)}})
+    for rows, text in ((600, "it assumes s0 <= 512\n  found       s0 == 600\n  try"), (1, "it assumes s0 >= 2\n  found       s0 == 1\n  try")):
+        with pytest.raises(framejit.GraphError, match=text):
+            graph(torch.ones(rows, 3))
+
+
+@needs_torch
 def test_a_compiled_function_is_captured_as_written():
     compiled = framejit.compile(lambda x: x.relu() * 2)
     x = torch.randn(4)

@@ -124,6 +124,7 @@ def test_a_call_of_what_is_scripted_is_a_break():
     def around(x):
         return scripted(x - 1) * 2
 
+    assert framejit.compile(scripted) is scripted
     report = framejit.explain(around)(torch.arange(3.0))
     assert [found.number for found in report.breaks] == ["FJ108"]
     assert torch.equal(report.result, torch.tensor([0.0, 0.0, 2.0]))
