@@ -23,16 +23,14 @@ def number(seconds):
 OURS = {name.removeprefix("framejit "): system.against for name, system in SYSTEMS.items() if name.startswith("framejit ")}
 
 
-def row(key, records, statistic):
-    """One line for each of framejit's systems that ran."""
-    for arrays, library in OURS.items():
-        ours = records.get(f"framejit {arrays}")
-        if not ours or "failed" in ours:
-            continue
-        eager = records.get(library, {})
-        yield (f"| {key} | {arrays} | {number(eager[statistic]) if statistic in eager else ''} | {number(ours[statistic])} | "
-               f"{ours.get('over_eager', float('nan')):.2f} | {ours.get('best_peer', '')} | {ours.get('over_peer', float('nan')):.2f} | "
-               f"{100 * ours['of_limit']:.0f} % |" + (f" {number(ours['issue'])} |" if "issue" in ours else ""))
+def row_cells(records, arrays, library, statistic, returns):
+    """Of one size: framejit's time, and how many times as fast it is as eager and as the best peer, which is named unless it is eager."""
+    ours = records.get(f"framejit {arrays}")
+    if not ours or "failed" in ours:
+        return [""] * (3 + returns)
+    peer = ours.get("best_peer", "")
+    over_peer = f"{ours.get('over_peer', float('nan')):.2f}" + (f" ({peer})" if peer != library else "")
+    return [number(ours[statistic]), f"{ours.get('over_eager', float('nan')):.2f}", over_peer] + [number(ours["issue"]) if "issue" in ours else ""] * returns
 
 
 def geometric(values):
@@ -52,15 +50,16 @@ def main(paths):
     sizes = about.get("sizes", SIZES)
     returns = any("issue" in record for records in results.values() for record in records.values())
     print(f"{about.get('device', about['processor'])}, {about['cores']} cores; " + ", ".join(f"{k} {v}" for k, v in about["versions"].items()) + ".")
+    sizes = [size for size in sizes if any(key.endswith(" " + size) for key in results)]
+    columns = ["workload", "arrays"]
     for size in sizes:
-        if not any(key.endswith(" " + size) for key in results):
-            continue
-        columns = [size, "arrays", "eager", "framejit", "over eager", "best peer", "over best peer", "of the limit"] + ["until it returns"] * returns
-        print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-        for key, records in results.items():
-            if key.endswith(" " + size):
-                for line in row(key.rsplit(" ", 1)[0], records, statistic):
-                    print(line)
+        columns += [size, "over eager", "over best peer"] + ["until it returns"] * returns
+    print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    for name in dict.fromkeys(key.rsplit(" ", 1)[0] for key in results):
+        for arrays, library in OURS.items():
+            found = [cell for size in sizes for cell in row_cells(results.get(f"{name} {size}", {}), arrays, library, statistic, returns)]
+            if any(found):
+                print(f"| {name} | {arrays} | {' | '.join(found)} |")
     print("\n| geometric mean over the best peer | " + " | ".join(sizes) + " |\n|---|" + "---|" * len(sizes))
     for product in (False, True):
         for arrays in OURS:
