@@ -230,7 +230,8 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
   // ends a piece.
   if (instruction == 0 && !options.follow && torch_observed()) {
     const char* why = torch_modes_refusal();
-    if (!state.of_library) state.events->left(state.name, why ? why : "torch's operations are recorded, by a profiler, and nothing was compiled for this call before");
+    if (!why) why = "torch's operations are recorded, by a profiler, and nothing was compiled for this call before";
+    if (!state.of_library) state.events->left(state.name, why);
     return {};
   }
   // What follows branches has no other way to run: it is bounded by its bytes only.

@@ -68,8 +68,10 @@ class Profile:
 
     def __exit__(self, *_):
         self._seconds = time.perf_counter() - self._started
-        self._rows = self._difference()
-        _core.end_profile()
+        try:
+            self._rows = self._difference()
+        finally:
+            _core.end_profile()
 
     def _difference(self):
         rows = []
