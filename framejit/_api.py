@@ -414,7 +414,7 @@ _variants = {}
 
 
 def _using(compiled, **changes):
-    """`compiled.using(...)`: kept with the function, so that the same call site compiles once."""
+    """`compiled.using(...)`, of a compiled function or object: kept with it, so that the same call site compiles once."""
     key = tuple(sorted((name, value if isinstance(value, (str, bool, int, type(None))) else id(value)) for name, value in changes.items()))
     import weakref
 
@@ -423,7 +423,9 @@ def _using(compiled, **changes):
         variants = _variants[id(compiled)] = {}
         weakref.finalize(compiled, _variants.pop, id(compiled), None)
     if key not in variants:
-        variants[key] = compile(compiled.__wrapped__, **{**given_options(compiled), **changes})
+        is_function = isinstance(compiled, _core.CompiledFunction)
+        part, plain = (compiled, compiled.__wrapped__) if is_function else (compiled_part(compiled), compiled._framejit_original)
+        variants[key] = compile(plain, **{**(given_options(part) if part is not None else {}), **changes})
     return variants[key]
 
 

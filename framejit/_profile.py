@@ -27,7 +27,7 @@ class KernelTime:
     on_device: bool          # of a GPU, which was waited for after each step
 
     @property
-    def share_of_limit(self):
+    def share_of_limit(self) -> "float | None":
         """The part of what this machine can do that was reached: of its memory's bandwidth for so many bytes, or of its fastest
         matrix product of the dtype, whichever is more. Both are measured when they are first asked for, in some 0.1 s. None:
         nothing is known of the work, or it ran on a GPU."""
@@ -58,7 +58,7 @@ class Profile:
     def __init__(self):
         self._started, self._seconds, self._before, self._rows = None, None, None, None
 
-    def __enter__(self):
+    def __enter__(self) -> "Profile":
         if self._started is not None:
             raise Error("a profile measures one block: make another one with framejit.profile()")
         _core.begin_profile()
@@ -95,17 +95,17 @@ class Profile:
         return self._difference() if self._rows is None else self._rows
 
     @property
-    def seconds(self):
+    def seconds(self) -> float:
         if self._seconds is not None:
             return self._seconds
         return 0.0 if self._started is None else time.perf_counter() - self._started
 
     @property
-    def programs(self):
+    def programs(self) -> "list[ProgramTime]":
         return [ProgramTime(row["name"], row["runs"], row["nanoseconds"] / 1e9, row["on_device"]) for row in self._measured()]
 
     @property
-    def kernels(self):
+    def kernels(self) -> "list[KernelTime]":
         result = []
         for number, row in enumerate(self._measured()):
             for step in row["steps"]:

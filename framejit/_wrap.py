@@ -130,6 +130,24 @@ class _OfPlain:
         return lambda self, *args: getattr(_plain(self), self.name)(*args)
 
 
+class _Using:
+    """`compiled_object.using(**options)`, as of a compiled function. What the object has under this name itself comes first."""
+
+    def __get__(self, instance, owner=None):
+        if instance is None:
+            raise AttributeError("using")
+        for table in ("_modules", "_parameters", "_buffers"):  # of a torch module, whose __getattr__ comes after the class
+            if "using" in vars(instance).get(table, ()):
+                return vars(instance)[table]["using"]
+        return functools.partial(_using_of, instance)
+
+
+def _using_of(wrapper, **changes):
+    from framejit._api import _using
+
+    return _using(wrapper, **changes)
+
+
 def compiled_part(wrapper):
     """The CompiledFunction that a call of what `wrap_object` made comes to first, or None."""
     methods = vars(type(wrapper)).get("_framejit_compiled")
@@ -159,6 +177,8 @@ def _subclass(cls, compiled, call, **members):
     members = {**_named(cls), "__slots__": ("_framejit_original",), "_framejit_compiled": compiled,
                "__class__": property(_class_of, _set_class), "__reduce_ex__": _reduce, "__copy__": _OfPlain("__copy__"),
                "__deepcopy__": _OfPlain("__deepcopy__"), "__call__": call, **members}
+    if not hasattr(cls, "using"):
+        members["using"] = _Using()
     return type(cls)(cls.__name__, (cls,), members)
 
 

@@ -221,3 +221,30 @@ def test_an_option_of_a_block_wins_inside_it():
     with framejit.options(disable=True):
         compiled(np.ones(2))
     assert framejit.cache_info()["segments"] == 0
+
+
+def test_using_of_objects_and_modules():
+    class Scaled:
+        def __call__(self, x):
+            return x * 2
+
+    compiled = framejit.compile(Scaled())
+    eager = compiled.using(backend="eager")
+    assert eager is compiled.using(backend="eager") and eager is not compiled
+    assert np.array_equal(eager(np.ones(3)), compiled(np.ones(3)))
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+
+    class Own(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.using = torch.nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.using(x)
+
+    linear, own = torch.nn.Linear(2, 2), Own()
+    x = torch.ones(1, 2)
+    report = framejit.explain(framejit.compile(linear, dynamic=False).using(dynamic=True))(x)
+    assert torch.equal(report.result, linear(x)) and "s0" in str(report.graphs[0])
+    assert framejit.compile(own).using is own.using  # a module's own name comes first
+    assert torch.equal(framejit.compile(own)(x), own(x))
