@@ -132,11 +132,11 @@ class Profile:
                     "share_of_limit": kernel.share_of_limit} for kernel in self.kernels]
         return {"seconds": self.seconds, "programs": [dataclasses.asdict(program) for program in self.programs], "kernels": kernels}
 
-    def to_json(self, indent=None):
-        """`as_dict` as a JSON text, which json.loads reads."""
-        import json
+    def to_json(self, path=None, *, indent=None):
+        """`as_dict` as a JSON text, which json.loads reads. With a path it is also written there."""
+        from framejit._report.files import json_text
 
-        return json.dumps(self.as_dict(), indent=indent)
+        return json_text(self, path, indent)
 
     def to_html(self, path):
         """Writes one self-contained page. Needs jinja2. An older file of this name is there, whole, until the new one is."""

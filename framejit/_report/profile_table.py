@@ -120,7 +120,7 @@ def page(profile):
 
 
 def write_page(profile, path):
-    from framejit._report.page import write_text
+    from framejit._report.files import write_text
 
     write_text(page(profile), path)
 

@@ -168,7 +168,8 @@ def test_table_json_and_page(tmp_path):
     assert lines[0].startswith("1 run of 1 compiled graph took ") and lines[1].startswith("  [0] _work: 1 run, ")
     assert lines[2].split() == ["time", "share", "runs", "each", "memory", "work", "of", "limit", "what"]
     assert all(len(line) <= 140 for line in lines) and len(lines) == 3 + len(measured.kernels)
-    again = json.loads(measured.to_json())
+    again = json.loads(measured.to_json(tmp_path / "profile.json"))
+    assert json.loads((tmp_path / "profile.json").read_text()) == again
     assert [row["runs"] for row in again["programs"]] == [1] and len(again["kernels"]) == len(measured.kernels)
     product = next(kernel for kernel in measured.kernels if "matmul" in kernel.operations)
     assert 0 < product.share_of_limit
