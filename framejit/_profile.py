@@ -52,15 +52,19 @@ class Profile:
     """What ran in framejit's compiled graphs, on any thread, while the `with` block was open. `print` gives a table.
 
     kernels: a KernelTime for each step, the longest first. programs: a ProgramTime for each compiled graph, in the order of their first
-    runs. seconds: of the block, wall-clock time. While the block is open they tell what has run so far.
+    runs. seconds: of the block, wall-clock time. While the block is open they tell what has run so far. compiled_inside: whether kernels
+    were still compiled or optimised meanwhile, so that the figures are in part those of code that is not used any more.
     """
 
     def __init__(self):
         self._started, self._seconds, self._before, self._rows = None, None, None, None
+        self._compiled = self._compiled_before = 0
 
     def __enter__(self):
         if self._started is not None:
             raise Error("a profile measures one block: make another one with framejit.profile()")
+        _core.finish_compiling()  # or what the calls before have asked of the background would replace kernels in the middle
+        self._compiled_before = _kernels_made()
         _core.begin_profile()
         self._before = {row["id"]: row for row in _core.profile()}
         self._started = time.perf_counter()
@@ -69,6 +73,7 @@ class Profile:
     def __exit__(self, *_):
         self._seconds = time.perf_counter() - self._started
         self._rows = self._difference()
+        self._compiled = _kernels_made()
         _core.end_profile()
 
     def _difference(self):
@@ -97,6 +102,11 @@ class Profile:
         if self._seconds is not None:
             return self._seconds
         return 0.0 if self._started is None else time.perf_counter() - self._started
+
+    @property
+    def compiled_inside(self):
+        made = _kernels_made() if self._started is not None and self._seconds is None else self._compiled
+        return made != self._compiled_before
 
     @property
     def programs(self):
@@ -130,7 +140,7 @@ class Profile:
         """Everything as dicts, lists, texts and numbers."""
         kernels = [{**dataclasses.asdict(kernel), "operations": list(kernel.operations), "lines": list(kernel.lines),
                     "share_of_limit": kernel.share_of_limit} for kernel in self.kernels]
-        return {"seconds": self.seconds, "programs": [dataclasses.asdict(program) for program in self.programs], "kernels": kernels}
+        return {"seconds": self.seconds, "compiled_inside": self.compiled_inside, "programs": [dataclasses.asdict(program) for program in self.programs], "kernels": kernels}
 
     def to_json(self, path=None, *, indent=None):
         """`as_dict` as a JSON text, which json.loads reads. With a path it is also written there."""
@@ -145,6 +155,12 @@ class Profile:
         write_page(self, path)
 
 
+def _kernels_made():
+    """How many kernels were compiled in this process, those in the making among them."""
+    info = _core.cache_info()
+    return sum(info[what] for what in ("kernels_compiled", "kernels_optimised", "kernels_loaded", "background_jobs"))
+
+
 def profile():
     """Measures the compiled kernels that run inside a `with` block: calls, time, bytes, and the share of the machine's limit.
 
@@ -153,7 +169,8 @@ def profile():
                 step(batch)
         print(measured)
 
-    Call the functions once before, so that compiling is over. Every step of a compiled graph is timed by itself, which adds
+    Call the functions at least twice before: a kernel's first code is made quickly, the second use asks for its optimised code, and the
+    block begins when that is there. Where kernels were compiled inside the block all the same, the table says so. Every step of a compiled graph is timed by itself, which adds
     some 0.1 us to each; steps of a GPU are waited for one by one, so that its queue is empty meanwhile. Profiles may overlap, and count
     the runs of all threads. Library calls and products are among the steps; what Python does beside compiled graphs is not.
 
