@@ -242,6 +242,18 @@ bool torch_grad_enabled() {
   return get != nullptr && get->grad.truth();
 }
 
+namespace {
+
+/// Whether who is told of torch's operations is torch's profiler, which takes what compiled code says of itself.
+bool is_profiled() {
+  PyObject* const asked = once([] { return torch_attribute({"_C", "_autograd", "_profiler_enabled"}); });
+  const Ref<> answer = asked ? Ref<>::steal(PyObject_CallNoArgs(asked)) : Ref<>();
+  PyErr_Clear();
+  return answer.get() == Py_True;
+}
+
+}  // namespace
+
 std::uint64_t torch_modes() {
   const Getters* get = getters();
   if (get == nullptr) return 0;
@@ -249,6 +261,7 @@ std::uint64_t torch_modes() {
   const Symbols* shortcut = Shortcut::get();
   const Symbols* symbols = Symbols::get();
   std::uint64_t word = other_modes(*get);
+  if (symbols != nullptr && symbols->recorded() && !is_profiled()) word |= kRecorded;
   if (shortcut == nullptr) {
     word |= get->function_modes.number() << kFunctionModes;
     const std::uint64_t known = dispatch_modes(*get);
@@ -377,6 +390,7 @@ const char* torch_modes_refusal() {
   if (word & field(kDispatchModes)) return "a __torch_dispatch__ mode is on";
   if (word & field(kFunctorchLevel)) return "the call is inside torch.func (vmap, grad, jvp, ...)";
   if (word & field(kForwardLevel)) return "forward-mode differentiation is on";
+  if (word & kRecorded) return "something records torch's operations";
   if (word & kOtherDispatch) return "torch's dispatcher is in a state framejit does not know";
   return nullptr;
 }

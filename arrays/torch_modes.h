@@ -11,7 +11,8 @@ namespace fj {
 
 /// The parts of the word that torch_modes() gives.
 namespace torch_mode_bits {
-constexpr std::uint64_t kInference = 1, kDeterministic = 2, kAutocast = 4, kOtherDispatch = 8, kAutocastCpu = 16;
+constexpr std::uint64_t kInference = 1, kDeterministic = 2, kAutocast = 4, kOtherDispatch = 8, kAutocastCpu = 16,
+                        kRecorded = 32;
 constexpr int kAutocastDtype = 8, kDefaultDtype = 16, kFunctionModes = 24, kDispatchModes = 32, kFunctorchLevel = 40,
               kForwardLevel = 48;
 constexpr std::uint64_t field(int shift) { return std::uint64_t(0xff) << shift; }

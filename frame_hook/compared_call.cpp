@@ -108,8 +108,8 @@ ComparedCall::ComparedCall(const FunctionState& state, std::shared_ptr<const Seg
     : segment_(std::move(segment)),
       events_(state.events),
       name_(state.name),
-      // A profile's own clocks weigh in what it measures.
-      turn_(is_profiling() ? EagerRace::Turn::Untimed : segment_->race->next()) {
+      // A profiler's own clocks weigh in what it measures.
+      turn_(is_profiling() || torch_recorded() ? EagerRace::Turn::Untimed : segment_->race->next()) {
   if (turn_ != EagerRace::Turn::Untimed) began_ = comparison_clock();
 }
 

@@ -348,7 +348,7 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begun;
   fj_take_gil(self);
   if (is_profiling()) [[unlikely]]
-    count_run(profile_id_, loop_.region.name, account_, std::int64_t(took.count()));
+    count_profiled_run(profile_id_, loop_.region.name, account_, std::int64_t(took.count()));
 
   ++entries_;
   passes_ += std::int64_t(left[0]);

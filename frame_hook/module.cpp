@@ -350,6 +350,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("report", report);
   module.def("begin_profile", begin_profile);
   module.def("end_profile", end_profile);
+  module.def("is_profiling", is_profiling);
   module.def("profile", profile);
   module.def("cache_info", cache_info);
   module.def("why_eager", &why_eager);

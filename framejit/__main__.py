@@ -93,8 +93,8 @@ def _program(parser, chosen, json_file):
         (script, *arguments), module = chosen.program, None
         if chosen.command == "explain" and not os.path.exists(script) and ":" in script:
             script, _, pattern = script.rpartition(":")
-    if chosen.html and not run.can_write_pages():
-        parser.error("reports of this framejit can't be written as HTML; --json can")
+    if chosen.html and (fault := run.page_fault(chosen.html)):
+        parser.error(fault)  # now, not after the hour that the program takes
     file = None
     if json_file is not None:
         try:

@@ -112,11 +112,11 @@ class Report:
                 "fallbacks": list(self.fallbacks), "loops": list(self.loops), "timings": [dict(row) for row in self.timings],
                 "memory": [dataclasses.asdict(row) for row in self.memory]}
 
-    def to_json(self, indent=None):
-        """`as_dict` as a JSON text, which json.loads reads."""
-        import json
+    def to_json(self, path=None, *, indent=None):
+        """`as_dict` as a JSON text, which json.loads reads. With a path it is also written there."""
+        from framejit._report.files import json_text
 
-        return json.dumps(self.as_dict(), indent=indent)
+        return json_text(self, path, indent)
 
     def to_html(self, path):
         """Writes one self-contained page: source lines (compiled, break, eager), graphs, kernels, guards, recompiles. Needs jinja2.

@@ -23,15 +23,15 @@ class KernelTime:
     runs: int
     seconds: float           # wall-clock time, on as many threads as there were
     bytes: int               # read and written: of each array that it works on, whole, once a run
-    float_operations: int | None  # None: a library call, whose work is not known
+    float_operations: int | None  # None: not known, of a library call or a loop
     on_device: bool          # of a GPU, which was waited for after each step
 
     @property
     def share_of_limit(self) -> "float | None":
         """The part of what this machine can do that was reached: of its memory's bandwidth for so many bytes, or of its fastest
         matrix product of the dtype, whichever is more. Both are measured when they are first asked for, in some 0.1 s. None:
-        nothing is known of the work, or it ran on a GPU."""
-        if self.on_device or not self.seconds or not self.runs:
+        nothing is known of the work, it ran on a GPU, or a profile is open, which would count what measures the machine."""
+        if self.on_device or not self.seconds or not self.runs or _core.is_profiling():
             return None
         moved = self.bytes / self.seconds / bandwidth(_size_class(self.bytes // self.runs)) if self.bytes else 0
         multiplies = self.float_operations and "matmul" in self.operations and self.dtype in _PRODUCTS
@@ -52,24 +52,35 @@ class Profile:
     """What ran in framejit's compiled graphs, on any thread, while the `with` block was open. `print` gives a table.
 
     kernels: a KernelTime for each step, the longest first. programs: a ProgramTime for each compiled graph, in the order of their first
-    runs. seconds: of the block, wall-clock time. While the block is open they tell what has run so far.
+    runs. seconds: of the block, wall-clock time. While the block is open they tell what has run so far. compiled_inside: whether kernels
+    were still compiled or optimised meanwhile, so that the figures are in part those of code that is not used any more.
     """
 
     def __init__(self):
         self._started, self._seconds, self._before, self._rows = None, None, None, None
+        self._compiled = self._compiled_before = 0
 
     def __enter__(self) -> "Profile":
         if self._started is not None:
             raise Error("a profile measures one block: make another one with framejit.profile()")
+        _core.finish_compiling()  # or what the calls before have asked of the background would replace kernels in the middle
+        self._compiled_before = _kernels_made()
         _core.begin_profile()
-        self._before = {row["id"]: row for row in _core.profile()}
+        try:
+            self._before = {row["id"]: row for row in _core.profile()}
+        except BaseException:
+            _core.end_profile()
+            raise
         self._started = time.perf_counter()
         return self
 
     def __exit__(self, *_):
+        if self._started is None or self._seconds is not None:
+            raise Error("this profile is not open: it measures one `with` block")
         self._seconds = time.perf_counter() - self._started
         try:
             self._rows = self._difference()
+            self._compiled = _kernels_made()
         finally:
             _core.end_profile()
 
@@ -99,6 +110,11 @@ class Profile:
         if self._seconds is not None:
             return self._seconds
         return 0.0 if self._started is None else time.perf_counter() - self._started
+
+    @property
+    def compiled_inside(self) -> bool:
+        made = _kernels_made() if self._started is not None and self._seconds is None else self._compiled
+        return made != self._compiled_before
 
     @property
     def programs(self) -> "list[ProgramTime]":
@@ -132,19 +148,26 @@ class Profile:
         """Everything as dicts, lists, texts and numbers."""
         kernels = [{**dataclasses.asdict(kernel), "operations": list(kernel.operations), "lines": list(kernel.lines),
                     "share_of_limit": kernel.share_of_limit} for kernel in self.kernels]
-        return {"seconds": self.seconds, "programs": [dataclasses.asdict(program) for program in self.programs], "kernels": kernels}
+        return {"seconds": self.seconds, "compiled_inside": self.compiled_inside,
+                "programs": [dataclasses.asdict(program) for program in self.programs], "kernels": kernels}
 
-    def to_json(self, indent=None):
-        """`as_dict` as a JSON text, which json.loads reads."""
-        import json
+    def to_json(self, path=None, *, indent=None):
+        """`as_dict` as a JSON text, which json.loads reads. With a path it is also written there."""
+        from framejit._report.files import json_text
 
-        return json.dumps(self.as_dict(), indent=indent)
+        return json_text(self, path, indent)
 
     def to_html(self, path):
         """Writes one self-contained page. Needs jinja2. An older file of this name is there, whole, until the new one is."""
         from framejit._report.profile_table import write_page
 
         write_page(self, path)
+
+
+def _kernels_made():
+    """How many kernels were compiled in this process, those in the making among them."""
+    info = _core.cache_info()
+    return sum(info[what] for what in ("kernels_compiled", "kernels_optimised", "kernels_loaded", "background_jobs"))
 
 
 def profile():
@@ -155,9 +178,11 @@ def profile():
                 step(batch)
         print(measured)
 
-    Call the functions once before, so that compiling is over. Every step of a compiled graph is timed by itself, which adds
-    some 0.1 us to each; steps of a GPU are waited for one by one, so that its queue is empty meanwhile. Profiles may overlap, and count
-    the runs of all threads. Library calls and products are among the steps; what Python does beside compiled graphs is not.
+    Call the functions at least twice before: a kernel's first code is made quickly, the second use asks for its optimised code, and the
+    block begins when that is there. Where kernels were compiled inside the block all the same, the table says so. Every step of a
+    compiled graph is timed by itself, which adds some 0.1 us to each; steps of a GPU are waited for one by one, so that its queue is
+    empty meanwhile. Profiles may overlap, and count the runs of all threads. Library calls and products are among the steps; what
+    Python does beside compiled graphs is not.
 
     Returns: a Profile, whose `kernels`, `programs` and `seconds` are the figures.
     Raises: framejit.Error if one Profile is entered twice.

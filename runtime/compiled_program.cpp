@@ -638,7 +638,7 @@ class CompiledProgram : public Program {
           break;
       }
       if (profile) {
-        if (device) device->flush(), lock.wait(), device->wait(), lock.take();
+        if (device && is_profiling()) device->flush(), lock.wait(), device->wait(), lock.take();
         profile->end(first_account_[s], first_account_[s + 1] - first_account_[s]);
         range.reset();
       }

@@ -53,7 +53,7 @@ class DeviceRun {
   virtual void upload(char* to, const void* from, std::size_t bytes) = 0;
   /// What the kernels launched so far have reported: waits for them.
   virtual std::uint32_t status() = 0;
-  /// Waits until what was launched so far is done.
+  /// Waits until what was launched so far is done, unless it is only being captured.
   virtual void wait() = 0;
   /// While the library's own code runs, which may ask which device is current: as it was outside.
   virtual void pause() = 0;

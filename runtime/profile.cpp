@@ -39,7 +39,7 @@ std::uint64_t new_profile_id() {
   return count.fetch_add(1, std::memory_order_relaxed);
 }
 
-void count_run(std::uint64_t id, const std::string& name, const StepAccount& account, std::int64_t nanoseconds) {
+void count_profiled_run(std::uint64_t id, const std::string& name, const StepAccount& account, std::int64_t nanoseconds) {
   std::lock_guard lock(record().mutex);
   if (!is_profiling()) return;
   ProgramProfile& program = entry(id, name, {&account, 1}, false);
@@ -104,8 +104,7 @@ void ProfiledRun::end(int first, int count) {
   }
 }
 
-ProfiledRun::~ProfiledRun() {
-  if (!done_) return;
+void ProfiledRun::finish(std::span<const std::int64_t> symbols) {
   const std::int64_t passed = now() - begun_;
   std::lock_guard lock(record().mutex);
   if (!is_profiling()) return;
@@ -116,9 +115,9 @@ ProfiledRun::~ProfiledRun() {
     StepProfile& step = program.steps[i];
     step.runs++;
     step.nanoseconds += nanoseconds_[i];
-    step.read_bytes += step.account.read.evaluate(symbols_);
-    step.written_bytes += step.account.written.evaluate(symbols_);
-    if (step.account.work) step.float_operations += step.account.work->evaluate(symbols_);
+    step.read_bytes += step.account.read.evaluate(symbols);
+    step.written_bytes += step.account.written.evaluate(symbols);
+    if (step.account.work) step.float_operations += step.account.work->evaluate(symbols);
   }
 }
 

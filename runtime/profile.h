@@ -42,18 +42,16 @@ std::vector<ProgramProfile> profile_so_far();
 /// A number for each thing that is counted.
 std::uint64_t new_profile_id();
 /// A run that is one step whose arrays are not known before it has run.
-void count_run(std::uint64_t program, const std::string& name, const StepAccount& account, std::int64_t nanoseconds);
+void count_profiled_run(std::uint64_t program, const std::string& name, const StepAccount& account, std::int64_t nanoseconds);
 
-/// One run of a program, counted when it has ended. Of one thread; `add_part` from any.
+/// One run of a program, counted when it is finished. Of one thread; `add_part` from any.
 class ProfiledRun {
  public:
   /// `on_device`: its kernels run on a device, which every step is then waited for.
   ProfiledRun(std::uint64_t program, const std::string& name, std::span<const StepAccount> accounts, bool on_device);
   ProfiledRun(const ProfiledRun&) = delete;
-  ~ProfiledRun();
 
   static std::int64_t now();  // nanoseconds
-  const std::string& name() const { return name_; }
   /// "exp, mul (model.py:12)" of the steps of the accounts [first, first + count).
   std::string label(int first, int count) const;
   /// What follows until `end` is the steps of the accounts [first, first + count).
@@ -64,8 +62,8 @@ class ProfiledRun {
   void add_part(int account, std::int64_t nanoseconds) {
     parts_[std::size_t(account)].fetch_add(nanoseconds, std::memory_order_relaxed);
   }
-  /// The values of the symbols, when all are known. Without it the run is not counted.
-  void finish(std::span<const std::int64_t> symbols) { symbols_.assign(symbols.begin(), symbols.end()), done_ = true; }
+  /// Counts it, with the values of the symbols. Without it the run is not counted.
+  void finish(std::span<const std::int64_t> symbols);
 
  private:
   const std::uint64_t program_;
@@ -76,8 +74,6 @@ class ProfiledRun {
   std::int64_t started_ = 0;
   std::vector<std::int64_t> nanoseconds_;       // by account
   std::vector<std::atomic<std::int64_t>> parts_;
-  std::vector<std::int64_t> symbols_;
-  bool done_ = false;
 };
 
 }  // namespace fj

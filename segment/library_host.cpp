@@ -177,8 +177,10 @@ ArrayRef SegmentHost::view(const ArrayRef& array, DType dtype, std::span<const s
   return {data_pointer(made.get()), made.release()};
 }
 
+// A type whose methods are C functions: Python's own would run signal handlers, whose exceptions have no place here, and
+// other threads, in the middle of a program.
 void* SegmentHost::begin_range(const std::string& name) {
-  PyObject* const type = once([] { return torch_attribute({"autograd", "profiler", "record_function"}); });
+  PyObject* const type = once([] { return torch_attribute({"_C", "_profiler", "_RecordFunctionFast"}); });
   const Ref<> text = Ref<>::steal(PyUnicode_DecodeUTF8(name.data(), Py_ssize_t(name.size()), "replace"));
   Ref<> range = type && text ? Ref<>::steal(PyObject_CallOneArg(type, text.get())) : Ref<>();
   if (!range || !Ref<>::steal(PyObject_CallMethod(range.get(), "__enter__", nullptr))) {

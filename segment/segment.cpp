@@ -266,7 +266,8 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
 
 void Segment::settle() {
   writes_objects_ = changes_objects(recipe);
-  has_tensors_ = std::find(output_library.begin(), output_library.end(), Library::Torch) != output_library.end();
+  has_tensors_ = guards && std::any_of(guards->all().begin(), guards->all().end(),
+                                       [](const Guard& guard) { return guard.kind == GuardKind::TorchModes; });
   const bool calls = graph && std::any_of(graph->nodes.begin(), graph->nodes.end(),
                                           [](const Node& node) { return node.op == Op::extern_call; });
   runs_directly = graph && device == kHost && !derivative && !eager_gradient && !ran_backward && !calls &&

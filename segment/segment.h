@@ -129,7 +129,7 @@ class Segment {
   static constexpr int kDirectFailures = 4;
   mutable int direct_failures_ = 0;
   bool writes_objects_ = false;
-  bool has_tensors_ = false;  // among the results
+  bool has_tensors_ = false;  // it works on torch's
 };
 
 }  // namespace fj

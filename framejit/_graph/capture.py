@@ -201,8 +201,8 @@ def capture(function, *args, dynamic_shapes=None, level="primitive", **kwargs):
     """The Graph of what `function(*args, **kwargs)` computes on arrays; nothing is computed, and nothing changes.
 
     function: a function, a method, a torch.nn.Module or another callable object. dynamic_shapes: None, every size is that of these
-    arguments; True, every size may be another one in a call, but those that the code decides; else a dict by parameter, or a list by argument, of what `mark_dynamic`
-    takes: {"x": {0: Dim("batch")}}, {"x": [0, 1]}; None for an argument whose sizes stay.
+    arguments; True, every size may be another one in a call, but those that the code decides; else a dict by parameter, or a list by
+    argument, of what `mark_dynamic` takes: {"x": {0: Dim("batch")}}, {"x": [0, 1]}; None for an argument whose sizes stay.
 
     level: "primitive", the graph is of the compiler's operations; "library", of the calls of NumPy and torch that the code makes
     (`torch.nn.functional.linear(x0, x1, x2)`, extern_call nodes whose attribute callee is the call), each with its type, line and module,

@@ -1,5 +1,5 @@
 """The user's passes: `framejit.compile(fn, passes=[f])`, `f(graph) -> graph`."""
-from framejit._errors import GraphError
+from framejit._errors import BackendError, Error, GraphError
 from framejit._graph.core import from_core
 from framejit._graph.nodes import Graph
 
@@ -27,7 +27,13 @@ class Passes(Edit):
         version = graph._version
         for function in self.functions:
             name = getattr(function, "__name__", repr(function))
-            graph = function(graph)
+            try:
+                graph = function(graph)
+            except Error:
+                raise  # a GraphError of an edit says which
+            except Exception as error:
+                raise BackendError(f"framejit: the pass {name}, given the graph of {graph.name}, raised {type(error).__name__}: {error}\n"
+                                   "  try   print(graph) at the start of the pass shows what it is given") from error
             if not isinstance(graph, Graph):
                 raise GraphError(f"the pass {name} returned {type(graph).__name__}; expected the graph it was given, edited or not")
             if graph._core is not core:

@@ -3,16 +3,14 @@
 jinja2 escapes every text that goes in. What would make the page too large for a browser is cut, and the page says where the rest is.
 """
 import collections
-import contextlib
 import html
 import itertools
 import linecache
-import os
 import pkgutil
 import re
-import threading
 
 from framejit._errors import Error
+from framejit._report.files import write_text
 from framejit._report.parts import base_name, size_text, work_text
 from framejit._report.sources import is_library, marked_functions
 from framejit._report.summary import advice, graph_entry, headline, kernels_alike, numbered, summary_text, verdict
@@ -169,17 +167,3 @@ def fragment(report):
 
 def write_page(report, path):
     write_text(page(report), path)
-
-
-def write_text(text, path):
-    """Written beside the file and renamed: a reader sees the old page or the new one."""
-    path = os.path.abspath(os.fspath(path))
-    temporary = f"{path}.{os.getpid()}-{threading.get_ident()}"
-    try:
-        with open(temporary, "x", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise

@@ -61,6 +61,13 @@ def headline(profile):
             f"{seconds_text(profile.seconds)}: {seconds_text(in_kernels)} in the steps below, the rest for memory between them")
 
 
+def remarks(profile):
+    """A kernel whose optimised code is not there yet takes several times as long, and nothing else in the table tells."""
+    if not profile.programs or not profile.compiled_inside:
+        return []
+    return ["kernels were still compiled or optimised inside the block: profile once more for the times of later calls"]
+
+
 def program_lines(profile):
     result = []
     for number, program in enumerate(profile.programs):
@@ -70,7 +77,7 @@ def program_lines(profile):
 
 
 def plain(profile, width):
-    lines = [headline(profile)] + ["  " + line for line in program_lines(profile)[:8]]
+    lines = [headline(profile)] + ["  " + line for line in remarks(profile) + program_lines(profile)[:8]]
     if len(profile.programs) > 8:
         lines.append(f"  and {len(profile.programs) - 8} more: profile.programs")
     rows = rows_of(profile)
@@ -115,12 +122,12 @@ def page(profile):
     rows = rows_of(profile)
     all_seconds = sum(row.seconds for row in rows)
     return environment().from_string(_PAGE).render(
-        style=safe_style(), headline=headline(profile), programs=program_lines(profile), headings=HEADINGS,
+        style=safe_style(), headline=headline(profile), programs=remarks(profile) + program_lines(profile), headings=HEADINGS,
         rows=[(row, row.cells(all_seconds)) for row in rows], most=max([row.seconds for row in rows] + [1e-12]))
 
 
 def write_page(profile, path):
-    from framejit._report.page import write_text
+    from framejit._report.files import write_text
 
     write_text(page(profile), path)
 

@@ -272,4 +272,4 @@ def where_more(report):
     parts += ["report.guards[0].all"] if report.guards else []
     parts += ["report.recompiles"] if report.recompiles else []
     return [", ".join(parts), "with framejit.profile() as p: f(...), then print(p): what each kernel takes",
-            'report.text(): everything as text. report.to_html("report.html"): a page with the source lines. report.to_json()']
+            'report.text(): everything. report.to_html("report.html"): a page with the source lines. report.to_json("report.json")']

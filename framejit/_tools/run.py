@@ -6,16 +6,19 @@ runs, every function that is compiled is kept, or one that `main()` compiles wou
 """
 import atexit
 import builtins
+import collections
+import errno
 import fnmatch
 import importlib.machinery
 import importlib.util
 import json
 import os
 import sys
+import tempfile
 import types
 
 import framejit
-from framejit import _api, _core
+from framejit import _core
 from framejit._nearest import did_you_mean
 from framejit._tools.text import counted, place
 
@@ -33,7 +36,8 @@ class Made:
         plain = compiled.__wrapped__
         self.name, self.file, self.line = plain.__qualname__, plain.__code__.co_filename, plain.__code__.co_firstlineno
         self.report = framejit.explain(compiled).so_far()
-        self.kernels = self.report.kernels if isinstance(self.report.kernels, int) else len(self.report.kernels)
+        self.kernels = self.report.kernel_count
+        self.loops = sum("no region" not in entry for entry in map(str, self.report.loops))  # those that are machine code
         self.compiled_something = any((self.report.graphs, self.report.breaks, self.report.fallbacks, self.report.loops))
 
     def as_json(self):
@@ -157,23 +161,26 @@ def summary(program, functions, totals):
         return [f"framejit: {program}", "  nothing was compiled: the program called no function that framejit.compile has returned"]
     lines = [f"framejit: {program}",
              f"  {counted(len(functions), 'function')} compiled: {counted(sum(len(made.report.graphs) for made in functions), 'graph')}, "
-             f"{counted(sum(made.kernels for made in functions), 'kernel')}, {counted(len(every), 'break')}, "
+             f"{counted(sum(made.kernels for made in functions), 'kernel')}, {counted(sum(made.loops for made in functions), 'compiled loop')}, "
+             f"{counted(len(every), 'break')}, "
              f"{counted(sum(len(made.report.recompiles) for made in functions), 'recompile')}",
              f"  {counted(totals['calls'], 'call')}, {counted(totals['hits'], 'piece')} found compiled; "
              f"kernels: {totals['kernels_compiled']} compiled, {totals['kernels_loaded']} loaded from disk, {totals['kernels_launched']} launched"]
     if totals["retired"]:
         lines.append(f"  {counted(totals['retired'], 'function')} found to be slower compiled, and run eagerly since")
-    lines += ["", "  graphs  kernels  breaks  recompiles  function"]
+    lines += ["", "  graphs  kernels  loops  breaks  recompiles  function"]
     for made in sorted(functions, key=lambda made: -len(made.report.graphs))[:MOST_FUNCTIONS]:
-        lines.append(f"  {len(made.report.graphs):6}  {made.kernels:7}  {len(made.report.breaks):6}  {len(made.report.recompiles):10}  "
+        lines.append(f"  {len(made.report.graphs):6}  {made.kernels:7}  {made.loops:5}  {len(made.report.breaks):6}  {len(made.report.recompiles):10}  "
                      f"{made.name} ({place(made.file, made.line)})")
     if len(functions) > MOST_FUNCTIONS:
         lines.append(f"  and {counted(len(functions) - MOST_FUNCTIONS, 'function')} more: `framejit explain` shows all")
-    frequent = sorted(every, key=lambda entry: -entry.count)[:MOST_BREAKS]
-    if frequent:
-        lines += ["", "  the most frequent breaks:" if len(every) > 1 else "  the break:"]
-        for entry in frequent:
-            lines += [f"  {place(entry.file, entry.line)} in {entry.function}, {counted(entry.count, 'time')}", f"    {reason(entry)}"]
+    times = collections.Counter()  # a function that is compiled more than once, or called by several, breaks at the same line in each
+    for entry in every:
+        times[f"{place(entry.file, entry.line)} in {entry.function}", reason(entry)] += entry.count
+    if times:
+        lines += ["", "  the most frequent breaks:" if len(times) > 1 else "  the break:"]
+        for (where, why), count in times.most_common(MOST_BREAKS):
+            lines += [f"  {where}, {counted(count, 'time')}", f"    {why}"]
     return lines
 
 
@@ -200,8 +207,17 @@ def pages(path, functions):
         yield path if len(functions) == 1 else f"{stem}.{name}{number}{suffix or '.html'}", made
 
 
-def can_write_pages():
-    return hasattr(framejit.explain(_core.compile_function(_api._nothing, {}, None)).so_far(), "to_html")
+def page_fault(path):
+    """Why pages can't be written to this path, or None."""
+    if importlib.util.find_spec("jinja2") is None:
+        return "a page needs the package jinja2: pip install framejit[report]; --json needs none"
+    try:
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with tempfile.TemporaryFile(dir=os.path.dirname(os.path.abspath(path))):
+            return None
+    except OSError as error:
+        return f"the page can't be written to {path}: {error.strerror}"
 
 
 class Ending:

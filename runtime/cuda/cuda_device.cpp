@@ -142,6 +142,8 @@ class CudaRun : public DeviceRun {
   }
 
   void wait() override {
+    int capturing = 0;
+    if (driver_.capturing(stream_, &capturing) != 0 || capturing != 0) return;  // nothing runs
     driver_.check(driver_.wait(stream_), last_ ? "running the program up to " + last_->place : "waiting for the device");
   }
 

@@ -85,7 +85,7 @@ def cyclic(graph):
 
 
 @pytest.mark.parametrize("edit, error, text", [
-    (broken, framejit.BackendError, "a pass, given the graph of .*f, raised KeyError: 'weight'"),
+    (broken, framejit.BackendError, "the pass broken, given the graph of .*f, raised KeyError: 'weight'"),
     (forgetful, framejit.GraphError, "the pass forgetful returned NoneType; expected the graph it was given"),
     (other_type, framejit.GraphError, r"the edited graph of .*f returns f32\[3\] as output 0 in place of f64\[3\]"),
     (fewer, framejit.GraphError, "the edited graph of .*f returns 0 arrays in place of 1"),

@@ -47,7 +47,7 @@ if __name__ == "__main__":
 """
 SUMMARY = """\
 framejit: {program}
-  3 functions compiled: 4 graphs, 4 kernels, 1 break, 0 recompiles
+  3 functions compiled: 4 graphs, 4 kernels, 0 compiled loops, 1 break, 0 recompiles
   3 calls, 0 pieces found compiled; kernels: """
 
 
@@ -90,11 +90,38 @@ def test_an_exit_status_and_a_traceback_are_these(folder):
 
 def test_the_summary_says_functions_and_breaks(folder):
     lines = command(folder, "run", "program.py", "zero").stderr.splitlines()
-    assert lines[4:8] == ["  graphs  kernels  breaks  recompiles  function",
-                          "       2        2       1           0  scaled (program.py:6)",
-                          "       1        1       0           0  Layer.forward (program.py:15)",
-                          "       1        1       0           0  main.<locals>.inner (program.py:20)"]
+    assert lines[4:8] == ["  graphs  kernels  loops  breaks  recompiles  function",
+                          "       2        2      0       1           0  scaled (program.py:6)",
+                          "       1        1      0       0           0  Layer.forward (program.py:15)",
+                          "       1        1      0       0           0  main.<locals>.inner (program.py:20)"]
     assert lines[9:] == ["  the break:", "  program.py:9 in scaled, 1 time", '    FJ102 output is written here: `print("mean", y.mean())`']
+
+
+def test_the_summary_counts_loops_and_a_break_once_however_often_its_function_is_compiled(folder):
+    (folder / "loops.py").write_text("""\
+import framejit
+import numpy as np
+
+def total(a):
+    s = 0.0
+    for i in range(len(a)):
+        s += a[i] * a[i]
+    return s
+
+def noted(x):
+    y = x * 2
+    print(end="")
+    return y + 1
+
+compiled = framejit.compile(total, retire=True)  # loops are judged only then
+for _ in range(4):
+    compiled(np.ones(1000))
+for _ in range(3):
+    framejit.compile(noted)(np.ones(3))
+""")
+    lines = command(folder, "run", "loops.py").stderr.splitlines()
+    assert ", 1 compiled loop, 3 breaks, " in lines[1] and "       0        0      1       0           0  total (loops.py:4)" in lines
+    assert lines[-3:] == ["  the break:", "  loops.py:12 in noted, 3 times", '    FJ102 output is written here: `print(end="")`']
 
 
 def test_json_has_every_function(folder):
@@ -134,12 +161,13 @@ def test_explain_prints_the_reports_of_the_functions_that_are_asked_for(folder):
 
 def test_html_is_written_or_refused_at_once(folder):
     pytest.importorskip("jinja2", reason="jinja2, which makes the page, is not installed")
-    done = command(folder, "run", "--html", "report.html", "program.py", "zero")
-    if hasattr(framejit.explain(framejit.compile(lambda x: x)).so_far(), "to_html"):
-        names = {path.name for path in folder.glob("report*.html")}
-        assert names == {"report.scaled.html", "report.Layer.forward.html", "report.main._locals_.inner.html"}
-    else:
-        assert done.returncode == 2 and done.stdout == "" and "can't be written as HTML; --json can" in done.stderr
+    command(folder, "run", "--html", "report.html", "program.py", "zero")
+    names = {path.name for path in folder.glob("report*.html")}
+    assert names == {"report.scaled.html", "report.Layer.forward.html", "report.main._locals_.inner.html"}
+    for file, why in (("missing/report.html", "No such file or directory"), (".", "Is a directory")):
+        refused = command(folder, "run", "--html", file, "program.py", "zero")
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr.endswith(f"framejit run: error: the page can't be written to {file}: {why}\n")
 
 
 def test_a_program_without_compiled_functions_is_one(folder):

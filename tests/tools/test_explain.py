@@ -343,8 +343,10 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch)
     with pytest.raises(OSError, match="no room"):
         report.to_html(path)
     assert path.read_text() == old and len(list(tmp_path.iterdir())) == 1
-    with pytest.raises(OSError):
-        report.to_html(tmp_path / "missing" / "report.html")
+    missing = tmp_path / "missing" / "report.html"
+    with pytest.raises(FileNotFoundError) as raised:
+        report.to_html(missing)
+    assert raised.value.filename == str(missing)
 
 
 def without(monkeypatch, package):

@@ -53,6 +53,18 @@ def test_counts_runs_bytes_and_operations_of_each_step():
     assert [kernel.seconds for kernel in measured.kernels] == sorted((k.seconds for k in measured.kernels), reverse=True)
 
 
+def test_kernels_that_are_compiled_inside_are_told_of():
+    f = framejit.compile(lambda a: np.exp(a) * 3 + a.sum())
+    with framejit.profile() as first:
+        f(np.ones(5000))
+    assert first.compiled_inside and "kernels were still compiled" in str(first).splitlines()[1] and json.loads(first.to_json())["compiled_inside"]
+    f(np.ones(5000))                    # asks the background for optimised code, which the block waits for
+    with framejit.profile() as later:
+        assert framejit.cache_info()["background_jobs"] == 0
+        f(np.ones(5000))
+    assert not later.compiled_inside and "still compiled" not in str(later)
+
+
 def test_sizes_are_those_of_each_run():
     f = framejit.compile(lambda a: a * 2 + 1, dynamic=True)
     for n in (10, 11):
@@ -168,7 +180,8 @@ def test_table_json_and_page(tmp_path):
     assert lines[0].startswith("1 run of 1 compiled graph took ") and lines[1].startswith("  [0] _work: 1 run, ")
     assert lines[2].split() == ["time", "share", "runs", "each", "memory", "work", "of", "limit", "what"]
     assert all(len(line) <= 140 for line in lines) and len(lines) == 3 + len(measured.kernels)
-    again = json.loads(measured.to_json())
+    again = json.loads(measured.to_json(tmp_path / "profile.json"))
+    assert json.loads((tmp_path / "profile.json").read_text()) == again
     assert [row["runs"] for row in again["programs"]] == [1] and len(again["kernels"]) == len(measured.kernels)
     product = next(kernel for kernel in measured.kernels if "matmul" in kernel.operations)
     assert 0 < product.share_of_limit
