@@ -267,6 +267,11 @@ def _traced(function, face, dynamic, axes, args, kwargs, noted):
     described["examples"] = [None if steps is not None and steps[0][0] == "Slot" else example
                              for (_, steps), example in zip(described["inputs"], described["examples"])]
     graph.eliminate_dead_code()
+    places = [text for text, _ in described["inputs"]]
+    for source, axis, name, *_ in axes:
+        size = graph._inputs[places.index(source)].shape[axis] if source in places else None
+        if isinstance(size, str) and size.isidentifier() and name is not None:
+            graph._size_names.setdefault(size, name)
     graph._capture = Capture(function, face, dynamic, axes, core, described, library, graph._version,
                              [node.type for node in graph.outputs])
     return graph

@@ -227,6 +227,8 @@ class Graph:
         self.name = name
         self._inputs, self._outputs, self._writes = [], [], {}  # writes: input's number to node
         self._layouts = []  # of outputs
+        self._size_names = {}  # by symbol, the name of its Dim
+        self._has_gradients = True  # it may be asked for one
         self._symbols, self._composites = [], []
         self._core = None  # what it was made of
         self._capture = None  # of what, if it was captured
@@ -475,7 +477,7 @@ class Graph:
                 made._link(copy, made._end)
         made._outputs = [copies.get(x, x) for x in self._outputs]
         made._writes = {number: copies.get(x, x) for number, x in self._writes.items()}
-        made._layouts, made._symbols = list(self._layouts), list(self._symbols)
+        made._layouts, made._symbols, made._size_names = list(self._layouts), list(self._symbols), dict(self._size_names)
         made._composites = [copied for copied in (x.copied(copies) for x in self._composites) if copied is not None]
         made._core, made._capture, made._saved, made._version = self._core, self._capture, self._saved, self._version
         return made
@@ -578,6 +580,26 @@ class Graph:
         from framejit._graph.files import save
 
         save(self, path)
+
+    def to_onnx(self, path, *, opset=None):
+        """Writes the graph with its arrays to a file as an ONNX model. Needs the package onnx.
+
+        path: the file; arrays of more than 2 GB in all lie beside it, in `<path>.data`. opset: the version of ONNX's operators, 18 (None)
+        or newer. Inputs have the names of the graph's inputs, parameters and buffers are initializers, sizes that differ between calls
+        are named as their `Dim` is. Outputs are the arrays that the function returns, called `output`, `output_0` and so on, or by the keys
+        and attributes of what it returns; what it writes into an input is an output behind those, `<input>_after`. The model is
+        checked by the package onnx, written beside the path and renamed.
+
+        Raises GraphError, which names the operation, its line and what to do, for what ONNX has no form of; for a path that can't be
+        written; for a package onnx that is missing or older than the opset.
+
+            graph = framejit.capture(model.eval(), x, dynamic_shapes={"x": {0: framejit.Dim("batch", min=2)}})
+            graph.to_onnx("model.onnx")
+            onnxruntime.InferenceSession("model.onnx").run(None, {"x": x.numpy()})
+        """
+        from framejit._graph.onnx import to_onnx
+
+        to_onnx(self, path, opset)
 
     @staticmethod
     def load(path):

@@ -29,7 +29,8 @@ def _example(graph, type, library):
 def _is_derived(graph):
     """Whether a gradient may be asked of the graph: not of one captured for tensors that require none."""
     captured = graph._capture
-    return captured is None or any(kind == "Array" and "requires_grad" in text for kind, text, *_ in captured.found["guards"])
+    return graph._has_gradients and (
+        captured is None or any(kind == "Array" and "requires_grad" in text for kind, text, *_ in captured.found["guards"]))
 
 
 def captured_for(graph, function, operands):
