@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -293,3 +294,87 @@ def test_a_map_for_perf_names_kernels(tmp_path):
     lines = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, check=True).stdout.split("\n")
     assert any(re.fullmatch(r"[0-9a-f]+ [0-9a-f]+ framejit:smooth: exp, mul \(named.py:7\)", line) for line in lines), lines
     assert any(re.fullmatch(r"[0-9a-f]+ [0-9a-f]+ framejit:total: loop", line) for line in lines), lines
+
+
+def test_signal_handlers_keep_their_exceptions_under_torchs_profiler():
+    """What tells the profiler runs no Python code: a handler that ran there would raise into nowhere."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+
+    class Rung(Exception):
+        pass
+
+    def ring(*_):
+        nonlocal rung
+        rung += 1
+        raise Rung
+
+    f, a = framejit.compile(lambda a: a.sin() * 2 + 1), torch.ones(16)
+    for _ in range(30):
+        f(a)
+    rung = caught = 0
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        with torch.profiler.profile():
+            while caught < 30 and rung < 60:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.0005)
+                    for _ in range(100_000):
+                        f(a)
+                except Rung:
+                    caught += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert caught == rung == 30
+
+
+def test_what_writes_in_place_is_shown_to_torchs_profiler():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+
+    def halved(a, b):
+        a.add_(b)
+        a.mul_(0.5)
+
+    f, a = framejit.compile(halved), torch.ones(16)
+    for _ in range(3):
+        f(a, a.clone())
+    with torch.profiler.profile() as recorded:
+        f(a, a.clone())
+    assert "halved" in [event.name for event in recorded.events()]
+
+
+def test_other_recorders_of_torch_see_eagers_operations(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+
+    def labelled(a):
+        with torch.profiler.record_function("user_range"):
+            a = a.sin()
+        return a + 1
+
+    f, a = framejit.compile(labelled), torch.ones(16)
+    for _ in range(3):
+        f(a)
+    observer = torch.profiler.ExecutionTraceObserver()
+    observer.register_callback(str(tmp_path / "trace.json"))
+    observer.start()
+    f(a)
+    observer.stop()
+    observer.unregister_callback()
+    names = {node["name"] for node in json.loads((tmp_path / "trace.json").read_text())["nodes"]}
+    assert {"user_range", "aten::sin", "aten::add"} <= names
+
+
+def test_a_profile_that_is_not_open_is_not_ended():
+    f = _settled(lambda a: a * 2 + 1, np.ones(4))
+    measured = framejit.profile()
+    with pytest.raises(framejit.Error, match="not open"):
+        measured.__exit__(None, None, None)
+    with measured:
+        f(np.ones(4))
+    with pytest.raises(framejit.Error, match="not open"):
+        measured.__exit__(None, None, None)
+    with framejit.profile() as again:
+        f(np.ones(4))
+        str(again)
+        assert [kernel.share_of_limit for kernel in again.kernels] == [None]
+    assert [program.runs for program in again.programs] == [1]
