@@ -168,6 +168,9 @@ class Explanation:
             raise TypeError(f"framejit.explain takes a callable, not {target!r}")
         self._target = target
 
+    def __repr__(self):
+        return f"<framejit.explain({_name(self._target)}): call this with the function's arguments for the report>"
+
     def __call__(self, *args, **kwargs):
         fresh = self._fresh()
         try:

@@ -55,6 +55,11 @@ class Kernel:
     def is_library_call(self):
         return self.kind in ("matmul", "call")
 
+    @property
+    def is_own(self):
+        """Its code was made by framejit, for this graph: Report.kernel_count counts these."""
+        return self.kind == "loops" or self.kind == "copy" and self.name != "copies"
+
     def __str__(self):
         what = {"call": f"library call {self.name}", "matmul": f"product, by framejit or {self.name}"}.get(
             self.kind, f"{self.name}: {' '.join(self.operations) or self.kind}")

@@ -7,7 +7,7 @@ import collections
 import re
 import textwrap
 
-from framejit._report.parts import base_name, counted, size_text, work_text
+from framejit._report.parts import base_name, counted, readable, size_text, work_text
 from framejit._report.sources import is_library
 
 MOST_LINES = 40
@@ -74,6 +74,14 @@ def headline(report):
             f"{launched}, {counted(len(report.breaks), 'break')}, {counted(len(report.recompiles), 'recompile')}")
 
 
+_LIBRARY_ALONE = " of library calls alone, so none of it is faster"
+
+
+def library_alone(report):
+    """Every step of the graphs is a call of the library, as arithmetic on complex numbers is."""
+    return bool(report.kernels) and all(kernel.kind == "call" for kernel in report.kernels)
+
+
 def verdict(report):
     """One sentence: what was captured, in words."""
     if report.error:
@@ -90,7 +98,7 @@ def verdict(report):
     if report.breaks or report.fallbacks:
         captured = f"{counted(len(report.graphs), 'graph is', 'graphs are')} compiled; Python runs what is between and beside them"
     elif len(report.graphs) == 1:
-        captured = "The whole function is one graph"
+        captured = "The whole function is one graph" + (_LIBRARY_ALONE if library_alone(report) else "")
     else:
         captured = f"{len(report.graphs)} graphs are compiled, without a break"
     return f"{captured}; compiling took {seconds * 1e3:.0f} ms, on first calls only."
@@ -119,11 +127,11 @@ def advice(report):
             reason, times = collections.Counter(b.name for b in avoidable).most_common(1)[0]
             first = next(b for b in avoidable if b.name == reason)
             return place(first.file, first.line) + (f" and {times - 1} more like it" if times > 1 else ""), first.remedy
-    if report.fallbacks:
+    if report.fallbacks and not report.error:  # what was raised is said already
         return "", "read under `ran eagerly` why calls were left to Python"
     if len(report.recompiles) > 2:
         guard, times = collections.Counter(recompile_parts(text)["guard"] for text in report.recompiles).most_common(1)[0]
-        return "", (f"keep `{guard}` the same between calls ({counted(times, 'recompile')} because of it), or name the sizes that change with "
+        return "", (f"keep `{readable(guard)}` the same between calls ({counted(times, 'recompile')} because of it), or name the sizes that change with "
                     "framejit.mark_dynamic")
     return None
 
@@ -152,7 +160,8 @@ def blocks(report):
     add("kernels and library calls (bytes read and written, floating-point operations)",
         [[("plain", "  " + kernel_text(kernels))] for kernels in alike],
         lambda left: f"and {sum(map(len, alike[-len(left):]))} more, of {total_bytes(alike[-len(left):])}: report.kernels", 2, 10)
-    add("loops", [[("plain", "  " + _one_line(text.removeprefix("framejit: ")))] for text in report.loops],
+    add("loops: a region is machine code for all the passes of a loop", [[("plain", "  " + _one_line(text.removeprefix("framejit: ")))]
+                                                                        for text in report.loops],
         lambda left: f"and {counted(len(left), 'more loop')}: report.loops")
     add("recompiles: what a later call had otherwise", [recompile_entry(text) for text in report.recompiles],
         lambda left: f"and {counted(len(left), 'more recompile')}: report.recompiles", 2)
@@ -190,7 +199,7 @@ def graph_entry(report, number):
     if len(passed) < len(graph.inputs):
         given.append(f"and {counted(len(graph.inputs) - len(passed), 'parameter')}")
     given = ", ".join(given)
-    steps = f", {counted(len(kernels) - calls, 'kernel')}" + (f", {counted(calls, 'library call')}" if calls else "") if kernels else ""
+    steps = f", {counted(sum(kernel.is_own for kernel in kernels), 'kernel')}" + (f", {counted(calls, 'library call')}" if calls else "") if kernels else ""
     return [("plain", f"  [{number}] {graph.name}({given}): {counted(len(graph.nodes), 'operation')}{steps}{where}"),
             *[("plain", f"      {memory_text(row)}") for row in report.memory if row.graph == number and _is_much(row)]]
 
@@ -229,7 +238,8 @@ def total_bytes(groups):
 def kernel_label(kernel, alike=1):
     """Where a kernel's work stands in the program, and what it is. alike: of how many such kernels it is the first."""
     counts = collections.Counter(name for name in kernel.operations if name not in _MOVES) or collections.Counter(kernel.operations)
-    alone = {"copy": "copy into another layout", "loop": "a loop over elements"}.get(kernel.kind, "the parts of a reduction, combined")
+    combined = "the parts of a reduction, combined" if kernel.name.endswith("_combine") else "an array of one value"
+    alone = {"copy": "copy into another layout", "loop": "a loop over elements"}.get(kernel.kind, combined)
     shown = ", ".join(name if times == 1 else f"{times} {name}" for name, times in counts.items()) or alone
     what = f"library call {kernel.name}" if kernel.kind == "call" else f"{shown} (by framejit or {kernel.name})" if kernel.kind == "matmul" else shown
     own = [line for line in kernel.lines if not is_library(line)]
@@ -250,7 +260,7 @@ def kernel_text(alike):
 def recompile_entry(text):
     found = recompile_parts(text)
     where = f" ({base_name(found['from'])})" if found.get("from") else ""
-    return [("plain", f"  {found['function']}{where}: `{found['guard']}` held no longer: was {found.get('was', '')}, now {found.get('now', '')}")]
+    return [("plain", f"  {found['function']}{where}: `{readable(found['guard'])}` held no longer: was {found.get('was', '')}, now {found.get('now', '')}")]
 
 
 def guard_entries(report):

@@ -203,7 +203,7 @@ def test_recompiles_say_what_changed():
     compiled(X[:5], np.ones(64))
     report = framejit.explain(compiled).so_far()
     assert len(report.recompiles) == 1 and "L.x: f64[10, 64] no longer holds" in report.recompiles[0]
-    assert any("`L.x: f64[10, 64]` held no longer: was f64[10, 64], now f64[5, 64]" in line for line in in_bounds(report))
+    assert any("`x: f64[10, 64]` held no longer: was f64[10, 64], now f64[5, 64]" in line for line in in_bounds(report))
 
 
 def test_a_function_that_was_not_called_has_nothing_compiled():
@@ -220,6 +220,52 @@ def test_a_function_that_raises_is_reported_beside_its_exception():
     lines = in_bounds(explanation.last)
     assert lines[1] == "  The call raised ValueError: no [bold](10, 64)" and explanation.last.error == "ValueError: no [bold](10, 64)"
     assert explanation.last.result is None
+
+
+def test_json_is_written_where_a_page_would_be(tmp_path):
+    report, path = framejit.explain(gain)(X, np.ones(64)), tmp_path / "report.json"
+    assert report.to_json(path) == report.to_json() == path.read_text().rstrip("\n")
+    assert report.to_json(str(path), indent=2).startswith('{\n  "name": "gain"') and json.loads(path.read_text()) == report.as_dict()
+
+
+def test_an_explanation_that_was_not_called_says_so():
+    assert repr(framejit.explain(gain)) == "<framejit.explain(gain): call this with the function's arguments for the report>"
+
+
+def test_each_count_of_kernels_is_of_those_that_framejit_makes():
+    def large(x):
+        return np.exp(x[x > 0.5]).sum()
+
+    report = framejit.explain(large)(np.linspace(0, 1, 100))
+    assert "nonzero" in [kernel.kind for kernel in report.kernels]
+    assert sum(kernel.is_own for kernel in report.kernels) == report.kernel_count
+    own = f" {report.kernel_count} kernel" + "s" * (report.kernel_count > 1)
+    assert own in in_bounds(report)[0] and own in next(line for line in in_bounds(report) if line.startswith("  [0] large"))
+
+
+def test_a_graph_of_library_calls_alone_is_said_to_be_no_faster():
+    def phase(x):
+        return np.exp(x * 1j)
+
+    assert "\n  The whole function is one graph of library calls alone, so none of it is faster; " in framejit.explain(phase)(X).summary()
+
+
+def test_an_array_of_one_value_is_no_part_of_a_reduction():
+    assert any(line.endswith(": an array of one value; 40 bytes") for line in in_bounds(framejit.explain(lambda: np.zeros(5))()))
+
+
+def test_there_is_no_advice_where_the_library_raises_its_own_error():
+    def inverse(x):
+        return np.linalg.inv(x) + 1
+
+    def mismatched(x):
+        return np.ones(3) + x
+
+    for function, argument in ((inverse, np.zeros((3, 3))), (mismatched, np.ones(2))):
+        explanation = framejit.explain(function)
+        with pytest.raises(ValueError):
+            explanation(argument)
+        assert "\n  The call raised " in explanation.last.summary() and "do first" not in explanation.last.summary()
 
 
 def test_json_has_everything():
