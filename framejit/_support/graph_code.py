@@ -31,6 +31,8 @@ def source(graph, library, checked=False):
 
 def function(graph, library, checked=False):
     """The function that `source` is the text of. Tracebacks and debuggers show its lines."""
+    if library not in sys.modules:
+        raise GraphError(f"the graph of {graph.name} is run by {library}, which is not imported")
     writer = _Writer(graph, library, checked)
     name = f"<graph of {graph.name}, {id(graph):x}>"
     space = {"numpy": numpy, "math": math, "GraphError": GraphError, library: sys.modules[library], **writer.externs}
