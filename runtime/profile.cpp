@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <mutex>
-#include <numeric>
 #include <unordered_map>
 
 namespace fj {
@@ -39,7 +38,8 @@ std::uint64_t new_profile_id() {
   return count.fetch_add(1, std::memory_order_relaxed);
 }
 
-void count_profiled_run(std::uint64_t id, const std::string& name, const StepAccount& account, std::int64_t nanoseconds) {
+void count_profiled_run(std::uint64_t id, const std::string& name, const StepAccount& account,
+                        std::int64_t nanoseconds) {
   std::lock_guard lock(record().mutex);
   if (!is_profiling()) return;
   ProgramProfile& program = entry(id, name, {&account, 1}, false);

@@ -42,7 +42,8 @@ std::vector<ProgramProfile> profile_so_far();
 /// A number for each thing that is counted.
 std::uint64_t new_profile_id();
 /// A run that is one step whose arrays are not known before it has run.
-void count_profiled_run(std::uint64_t program, const std::string& name, const StepAccount& account, std::int64_t nanoseconds);
+void count_profiled_run(std::uint64_t program, const std::string& name, const StepAccount& account,
+                        std::int64_t nanoseconds);
 
 /// One run of a program, counted when it is finished. Of one thread; `add_part` from any.
 class ProfiledRun {

@@ -177,8 +177,8 @@ ArrayRef SegmentHost::view(const ArrayRef& array, DType dtype, std::span<const s
   return {data_pointer(made.get()), made.release()};
 }
 
-// A type whose methods are C functions: Python's own would run signal handlers, whose exceptions have no place here, and
-// other threads, in the middle of a program.
+// A type whose methods are C functions: Python's own would run signal handlers, whose exceptions have no place here,
+// and other threads, in the middle of a program.
 void* SegmentHost::begin_range(const std::string& name) {
   PyObject* const type = once([] { return torch_attribute({"_C", "_profiler", "_RecordFunctionFast"}); });
   const Ref<> text = Ref<>::steal(PyUnicode_DecodeUTF8(name.data(), Py_ssize_t(name.size()), "replace"));

@@ -8,7 +8,6 @@ file is run when it is read, and no more memory is taken than the file has bytes
 import io
 import json
 import os
-import tempfile
 import zipfile
 
 from framejit import _core
@@ -19,6 +18,7 @@ from framejit._graph.core import from_core
 from framejit._graph.dtypes import graph_name
 from framejit._graph.library import stopped, write_stops
 from framejit._graph.nodes import ArrayType
+from framejit._support.files import write_whole
 
 FORMAT = 1
 _NAMES = ["graph.txt", "graph.json", "arrays.safetensors"]
@@ -71,7 +71,10 @@ def save(graph, path):
         contents = (text.encode(), described.encode(), _safetensors(library).save(arrays) if arrays else b"")
         for name, content in zip(_NAMES, contents):
             archive.writestr(zipfile.ZipInfo(name), content)
-    _write(os.fspath(path), data.getbuffer())
+    try:
+        write_whole(path, data.getbuffer())
+    except OSError as error:
+        raise GraphError(f"{os.fspath(path)} can't be written: {error.strerror or error}") from error
 
 
 def _plain(array, library):
@@ -80,34 +83,6 @@ def _plain(array, library):
     import numpy
 
     return numpy.ascontiguousarray(array) if array.ndim else array.copy()
-
-
-def _write(path, data):
-    """Beside and renamed: whoever reads the path finds the old file or the new one."""
-    folder = os.path.dirname(os.path.abspath(path))
-    beside = None
-    try:
-        handle, beside = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=folder)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(beside, 0o666 & ~_mask())
-        os.replace(beside, path)
-    except OSError as error:
-        if beside is not None and os.path.exists(beside):
-            os.unlink(beside)
-        raise GraphError(f"{path} can't be written: {error.strerror or error}") from error
-    except BaseException:
-        if beside is not None and os.path.exists(beside):
-            os.unlink(beside)
-        raise
-
-
-def _mask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def load(path):

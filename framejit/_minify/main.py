@@ -1,9 +1,7 @@
 """`framejit.minify`: from a function that framejit treats wrongly to a script that shows it alone."""
 import functools
 import io
-import os
 import pathlib
-import tempfile
 
 import numpy as np
 
@@ -16,6 +14,7 @@ from framejit._minify.pieces import failing_piece
 from framejit._minify.script import operations_of, script_of
 from framejit._minify.shrinking import shrunk
 from framejit._support import graph_code
+from framejit._support.files import write_whole
 
 
 class MinifiedProblem:
@@ -38,25 +37,14 @@ class MinifiedProblem:
         if self.arrays:
             file = io.BytesIO()
             np.savez_compressed(file, **self.arrays)
-            _write(path.with_suffix(".npz"), file.getvalue())
-        _write(path, self.script.encode())
+            write_whole(path.with_suffix(".npz"), file.getvalue())
+        write_whole(path, self.script.encode())
 
     def __str__(self):
         return self.script
 
     def __repr__(self):
         return f"<framejit.minify: {self.operations}: {self.failure}>"
-
-
-def _write(path, content):
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(beside, path)
-    except BaseException:
-        os.unlink(beside)
-        raise
 
 
 def minify(f, args=(), kwargs=None, *, fails=None, path=None, **options):

@@ -13,13 +13,14 @@ from framejit._checks import _ALLOWED, _plain
 from framejit._minify.arguments import loaded
 from framejit._minify.failing import called
 from framejit._minify.shrinking import _is_number
+from framejit._report.parts import base_name
 
 
 def operations_of(graph):
     """In words: `tanh (model.py:12)`, `mul, reduce_sum (model.py:12, model.py:13)`."""
     nodes = [node for node in graph if node.op != "result" and not _is_number(node)] or list(graph)
     names = dict.fromkeys(re.sub(r".*= |\(.*", "", node.attrs["callee"]) if node.op == "extern_call" else node.op for node in nodes)
-    places = dict.fromkeys(f"{node.file.replace(chr(92), '/').rpartition('/')[2]}:{node.line}" for node in nodes if node.line)
+    places = dict.fromkeys(f"{base_name(node.file)}:{node.line}" for node in nodes if node.line)
     return ", ".join(names) + (f" ({', '.join(places)})" if places else "")
 
 
