@@ -121,6 +121,11 @@ class Tracer {
   virtual std::vector<V> sequence_items(const V& value) = 0;
   /// Decides `a (comparison) b` now, by constants or hints, and guards the answer. comparison: Py_LT...
   virtual bool decide(const SymDim& a, int comparison, const SymDim& b) = 0;
+  /// The same where the answer decides about speed alone: nothing is guarded in a graph that is captured for all sizes,
+  /// and of a size that depends on data nothing is known (false).
+  virtual bool prefers(const SymDim& a, int comparison, const SymDim& b) = 0;
+  /// Whether users see the graph and change it: in that a call of theirs stays one where it would be many operations.
+  virtual bool keeps_calls() const = 0;
 
   // ---- acting on values, as the interpreter's instructions do
   virtual V call(const V& callable, std::vector<V> positional, Keywords keywords = {}) = 0;

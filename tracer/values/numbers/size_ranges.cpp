@@ -162,6 +162,12 @@ bool TraceRun::decide(const SymDim& a, int comparison, const SymDim& b) {
   return answer;
 }
 
+bool TraceRun::prefers(const SymDim& a, int comparison, const SymDim& b) {
+  if (graph().is_late(a) || graph().is_late(b)) return false;
+  if (!request.edit) return decide(a, comparison, b);
+  return compare_numbers(hint(*this, a), comparison, hint(*this, b));
+}
+
 std::optional<SymDim> exact(TraceRun& t, int op, const SymDim& a, const SymDim& b) {
   const auto result = combine(op, a, b);
   if (!result || !is_short(*result)) return std::nullopt;
