@@ -32,8 +32,9 @@ class _Found(BaseException):
 class Capture:
     """What was captured: the function, and what tracing it has found."""
 
-    def __init__(self, function, face, dynamic, axes, core, found, library, version, results):
+    def __init__(self, function, face, positional, dynamic, axes, core, found, library, version, results):
         self.function, self.face, self.dynamic, self.axes = function, face, dynamic, axes
+        self.positional = positional  # how many arguments were passed by position
         self.core, self.found, self.library = core, found, library
         self.version = version  # of the graph as it was captured
         self.form = _form(core)
@@ -44,7 +45,7 @@ class Capture:
 
     def callable_with(self, graph):
         """(the function to compile, its passes): its captured graph is replaced by `graph`; None: it stays."""
-        return (self.face if graph is not None else _face(self.function, False)), Substitution(self, graph)
+        return (self.face if graph is not None else _face(self.function, self.positional, False)), Substitution(self, graph)
 
     def difference(self, core, found):
         before, now = self.assumptions(), _assumptions(found)
@@ -143,14 +144,17 @@ def _refused(function):
     return GraphError(f"the graph of {_name(function)} can't be run here: {why}")
 
 
-def _face(function, only_compiled=True):
+def _face(function, positional, only_compiled=True):
     """A function with the same parameters that passes them on. Its text is made, so that parameters have their own names.
 
-    only_compiled: it raises where CPython runs it. The graph of it is the same without.
+    positional: how many arguments the caller passes by position; the others are passed on by name, because a decorator may look for them
+    among its keywords. only_compiled: it raises where CPython runs it. The graph of it is the same without.
     """
     parameters, arguments, space = [], [], {"captured": function, "is_compiling": is_compiling, "refused": _refused}
     star = False
     listed = list(_signature(function).parameters.values())
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in listed):
+        positional = len(listed)  # what comes before *args has to be passed by position
     for i, parameter in enumerate(listed):
         name = parameter.name
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -172,7 +176,8 @@ def _face(function, only_compiled=True):
         parameters.append(text)
         if parameter.kind is parameter.POSITIONAL_ONLY and (i + 1 == len(listed) or listed[i + 1].kind is not parameter.POSITIONAL_ONLY):
             parameters.append("/")
-        arguments.append(f"{name}={name}" if parameter.kind is parameter.KEYWORD_ONLY else name)
+        by_name = parameter.kind is parameter.KEYWORD_ONLY or parameter.kind is parameter.POSITIONAL_OR_KEYWORD and i >= positional
+        arguments.append(f"{name}={name}" if by_name else name)
     taken = {parameter.name for parameter in listed} & set(space)
     if taken:
         raise GraphError(f"framejit.capture: a parameter of {_name(function)} is called {taken.pop()}, which is a name of framejit's own here")
@@ -219,7 +224,7 @@ def capture(function, *args, dynamic_shapes=None, level="primitive", **kwargs):
     function = _plain(function)
     if not callable(function) or isinstance(function, type):
         raise TypeError(f"framejit.capture takes a function, a module or another callable object, not {function!r}")
-    face = _face(function)
+    face = _face(function, len(args))
     if level not in ("primitive", "library"):
         raise TypeError(f"framejit.capture: level is \"primitive\" or \"library\", not {level!r}")
     axes = _axes(function, args, kwargs, dynamic_shapes)
@@ -272,7 +277,7 @@ def _traced(function, face, dynamic, axes, args, kwargs, noted):
         size = graph._inputs[places.index(source)].shape[axis] if source in places else None
         if isinstance(size, str) and size.isidentifier() and name is not None:
             graph._size_names.setdefault(size, name)
-    graph._capture = Capture(function, face, dynamic, axes, core, described, library, graph._version,
+    graph._capture = Capture(function, face, len(args), dynamic, axes, core, described, library, graph._version,
                              [node.type for node in graph.outputs])
     return graph
 

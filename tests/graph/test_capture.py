@@ -1,4 +1,6 @@
 """framejit.capture: what the graph shows, what it assumes, and that calling it gives what the function gives."""
+import functools
+
 import numpy as np
 import pytest
 
@@ -222,3 +224,22 @@ def test_a_compiled_function_is_captured_as_written():
 def test_ufuncs():
     np.testing.assert_allclose(framejit.capture(np.sin, np.ones(3))(np.ones(3)), np.sin(np.ones(3)))
     np.testing.assert_allclose(framejit.capture(np.add, np.ones(3), np.ones(1))(np.ones(3), np.ones(1)), np.full(3, 2.0))
+
+
+def test_arguments_given_by_name_are_passed_on_by_name():
+    """A decorator that puts defaults among its keywords sees the keywords that the caller wrote."""
+    def with_defaults(function):
+        @functools.wraps(function)
+        def wrapper(x, *args, **kwargs):
+            kwargs["rate"] = kwargs.get("rate") or 2.0
+            return function(x, *args, **kwargs)
+        return wrapper
+
+    @with_defaults
+    def f(x, y=None, rate=None, **more):
+        return x * rate + y
+
+    x = np.ones(3)
+    for given, named in (((x,), {"y": x}), ((x, x), {}), ((), {"x": x, "y": x}), ((x,), {"y": x, "rate": 3.0})):
+        graph = framejit.capture(f, *given, **named)
+        np.testing.assert_array_equal(graph(*given, **named), f(*given, **named))
