@@ -283,6 +283,8 @@ class _Writer:
                     self.refuse(f"not ({condition['sizes']})", condition["sizes"])
             elif "sizes" in condition:
                 raise GraphError("a condition of the signature is none")
+        for number in sorted(_shown(signature["result"])):
+            self.layout(number)
         given = [i for i, entry in enumerate(signature["inputs"]) if "argument" in entry]
         for number, _ in core.writes:
             others = [f"_x{i}" for i in given if i != number]
@@ -299,6 +301,23 @@ class _Writer:
         name = signature["function"]
         name = name if isinstance(name, str) and _is_name(name) else "f"
         return f"def {name}({', '.join(parameters)}):\n" + "".join(f"    {line}\n" for line in self.lines), name
+
+    def layout(self, number):
+        """A result shows an input's memory, and where its elements lie there depends on where the input's do."""
+        wanted = self.core.layouts[0][number] if 0 <= number < len(self.core.inputs) else None
+        if wanted is None:
+            return
+        _, name, _, shape = self.core.inputs[number]
+        x, sizes = f"_x{number}", [_size(stride) for stride in wanted]
+        strides = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+        found = f"{x}.stride()" if self.library == "torch" else f"tuple([stride // {x}.itemsize for stride in {x}.strides])"
+        test = f"{found} != {strides}"
+        if list(wanted) == _row_major(shape):  # where a size is 1, the stride is any
+            test = f"not {x}.is_contiguous()" if self.library == "torch" else f"not {x}.flags.c_contiguous"
+        message = (f"the graph of {self.core.name} returns a view of {name.rpartition('L.')[2]}, "
+                   f"and was captured with its strides ({', '.join(sizes)}), not ")
+        self.line(f"if {test}:")
+        self.line(f"    raise GraphError({message!r} + str({found}))")
 
     def line(self, text):
         self.lines.append(text)
@@ -397,6 +416,26 @@ class _Writer:
         raise GraphError("the signature's result is none")
 
 
+def _shown(result):
+    """The numbers of the inputs whose memory a result shows by a view."""
+    if not isinstance(result, dict):
+        return set()
+    if "view" in result:
+        viewed = result["view"]
+        return {viewed["input"]} if isinstance(viewed, dict) and type(viewed.get("input")) is int else _shown(viewed)
+    parts = next((result[kind] for kind in ("tuple", "list", "dict") if isinstance(result.get(kind), list)), [])
+    return {number for part in parts for number in _shown(part)}
+
+
+def _row_major(shape):
+    """The strides of an array without gaps; None: they are no numbers."""
+    strides, size = [], 1
+    for length in reversed(shape):
+        strides.insert(0, size)
+        size = size * length if type(size) is int and type(length) is int else None
+    return None if None in strides else strides
+
+
 def _view_of_torch(x, shape, strides, offset):
     return x.as_strided(shape, strides, x.storage_offset() + offset)
 
@@ -404,8 +443,9 @@ def _view_of_torch(x, shape, strides, offset):
 def _view_of_numpy(x, shape, strides, offset):
     import numpy
 
-    flat = x.reshape(-1)[offset:]
-    return numpy.lib.stride_tricks.as_strided(flat, shape, tuple(size * x.itemsize for size in strides))
+    if offset:  # the second of two elements that are this far apart
+        x = numpy.lib.stride_tricks.as_strided(x, (2,), (offset * x.itemsize,))[1:]
+    return numpy.lib.stride_tricks.as_strided(x, shape, tuple(size * x.itemsize for size in strides))
 
 
 @disable

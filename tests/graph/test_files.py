@@ -46,6 +46,23 @@ def test_arguments_and_results_of_all_kinds(lib, tmp_path):
 
 
 @both_libraries
+def test_views_of_arguments_are_of_the_layout_that_was_captured(lib, tmp_path):
+    def f(x):
+        return x[1:].T, x * 2
+
+    framejit.capture(f, lib.sample((4, 3))).save(tmp_path / "f.graph")
+    loaded, x = Graph.load(tmp_path / "f.graph"), lib.sample((4, 6))
+    with pytest.raises(GraphError, match=r"returns a view of x, and was captured with its strides \(3, 1\), not \(6, 2\)"):
+        loaded(x[:, ::2])
+    for given in (lib.sample((4, 3)), lib.sample((3, 4)).T, x[:, ::2]):
+        framejit.capture(f, given).save(tmp_path / "f.graph")
+        view, product = Graph.load(tmp_path / "f.graph")(given)
+        assert_same((view, product), f(given))
+        given[2] = 7  # the view shows the argument's memory
+        assert float(view[0, 1]) == 7
+
+
+@both_libraries
 def test_sizes_that_change_and_writes(lib, tmp_path):
     def f(x, y):
         x += 1
