@@ -123,7 +123,7 @@ def of(capture, names):
                 condition = {"type": "int"}
             conditions.append({"argument": places[source[0]], **condition})
     return {"function": function, "parameters": parameters, "inputs": inputs, "conditions": conditions, "integers": integers,
-            "result": _result(found["recipe"], found["inputs"], inputs, refused)}
+            "result": _result(found["recipe"], found["inputs"], inputs, capture.function, refused)}
 
 
 def _condition(kind, value, number):
@@ -162,20 +162,22 @@ def _dtype(name):
     return found if isinstance(found, type) and issubclass(found, sys.modules["numpy"].generic) else None
 
 
-def _result(recipe, places, inputs, refused):
+def _result(recipe, places, inputs, function, refused):
     steps, result = recipe
     texts = [text for text, _ in places]
-    made = {}
+    made, objects = {}, {}
     for name, register, arguments, source, value, index, expression, shape, strides in steps:
-        if name == "version":
+        if name == "version" or _sets_what_is_there(register, arguments, value, objects):
             continue
         if name == "source":
+            objects[register] = None if source[1] is None else _reached(function, source[1], None)
             if source[0] in texts:
                 made[register] = {"input": texts.index(source[0])}
             else:
                 path = _path(source[1]) if source[1] is not None and source[1][0][0] == "Slot" else None
                 made[register] = {"argument": path} if path else {"refused": f"{source[0]}, an object from outside, is part of its result"}
         elif name == "constant":
+            objects[register] = value
             made[register] = {"constant": _data(value)} if _is_plain(value) else {"refused": f"{value!r} is part of its result"}
         elif name in ("output", "scalar", "number"):
             made[register] = {name: index}
@@ -197,6 +199,15 @@ def _result(recipe, places, inputs, refused):
         return {"constant": None}
     _refuse_in(made[result], refused)
     return made[result]
+
+
+def _sets_what_is_there(register, arguments, name, objects):
+    """Whether an effect is `object.name = value` of an object from outside that has the value: a context that was entered and left."""
+    if register >= 0 or type(name) is not str or len(arguments) != 2:
+        return False
+    owner, value = (objects.get(x) for x in arguments)
+    held = getattr(owner, "__dict__", {})
+    return name in held and held[name] is value and _is_plain(value)
 
 
 def _refuse_in(result, refused):
@@ -499,13 +510,16 @@ def check_results(graph):
 
 def state_of(capture):
     """The arrays that are no arguments, by the number of the input: as the function finds them now."""
-    return {i: _found(capture.function, steps, example)
+    return {i: _reached(capture.function, steps, example) if steps is not None and steps[0][0] == "Global" else example
             for i, ((text, steps), example) in enumerate(zip(capture.found["inputs"], capture.found["examples"]))
             if steps is None or steps[0][0] != "Slot"}
 
 
-def _found(function, steps, example):
-    here = function
+def _reached(function, steps, otherwise):
+    """What is found by these steps now; `otherwise`, where that can't be told."""
+    here = {"Global": function, "Constant": steps[0][2]}.get(steps[0][0])
+    if here is None:
+        return otherwise
     try:
         for kind, index, key in steps[1:]:
             if kind in ("Attribute", "SlotMember"):
@@ -527,7 +541,7 @@ def _found(function, steps, example):
             elif kind == "InstanceDict":
                 here = vars(here)
             else:
-                return example
+                return otherwise
     except (AttributeError, KeyError, IndexError, TypeError, ValueError):
-        return example
-    return here if steps[0][0] == "Global" else example
+        return otherwise
+    return here

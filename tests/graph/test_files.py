@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+import types
 import zipfile
 
 import numpy as np
@@ -60,6 +61,27 @@ def test_views_of_arguments_are_of_the_layout_that_was_captured(lib, tmp_path):
         assert_same((view, product), f(given))
         given[2] = 7  # the view shows the argument's memory
         assert float(view[0, 1]) == 7
+
+
+@both_libraries
+def test_attributes_that_are_set_to_what_they_are(lib, tmp_path):
+    """A context that is entered and left changes nothing; a count that goes up does."""
+    context = types.SimpleNamespace(inside=False, count=0)
+
+    def f(x):
+        context.inside = True
+        y = x * 2 if context.inside else x
+        context.inside = False
+        return y
+
+    def counting(x):
+        context.count = 1
+        return x * 2
+
+    framejit.capture(f, lib.sample((3,))).save(tmp_path / "f.graph")
+    assert_same(Graph.load(tmp_path / "f.graph")(lib.sample((3,))), f(lib.sample((3,))))
+    with pytest.raises(GraphError, match="can't be saved: it changes an object of Python's"):
+        framejit.capture(counting, lib.sample((3,))).save(tmp_path / "f.graph")
 
 
 @both_libraries
