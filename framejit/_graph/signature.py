@@ -47,7 +47,12 @@ def _value(data):
     raise GraphError("a constant of the signature is none")
 
 
-def _path(steps):
+def constant(data):
+    """The constant that `_data` has made this of."""
+    return tuple(map(constant, data["tuple"])) if isinstance(data, dict) else data
+
+
+def place_of(steps):
     """An argument's place: [name, [kind, key], ...]; None for what is reached in another way."""
     path = [str(steps[0][2])]
     for kind, index, key in steps[1:]:
@@ -98,14 +103,14 @@ def of(capture, names):
         if steps is None:
             raise refused(f"its input {text} is found by a value")
         if steps[0][0] == "Slot":
-            path = _path(steps)
+            path = place_of(steps)
             if path is None:
                 raise refused(f"its input {text} is in an argument that is no array, tuple, list or dict")
             inputs.append({"argument": path})
         else:
             inputs.append({"state": name})
     conditions, integers = [], {}
-    places = {source[0]: _path(source[1]) for source in [*found["inputs"], *(guard[3] for guard in found["guards"] if guard[3])]
+    places = {source[0]: place_of(source[1]) for source in [*found["inputs"], *(guard[3] for guard in found["guards"] if guard[3])]
               if source[1] is not None and source[1][0][0] == "Slot"}
     for kind, text, place, source, value, number, symbol in found["guards"]:
         if kind == "Relation":
@@ -174,7 +179,7 @@ def _result(recipe, places, inputs, function, refused):
             if source[0] in texts:
                 made[register] = {"input": texts.index(source[0])}
             else:
-                path = _path(source[1]) if source[1] is not None and source[1][0][0] == "Slot" else None
+                path = place_of(source[1]) if source[1] is not None and source[1][0][0] == "Slot" else None
                 made[register] = {"argument": path} if path else {"refused": f"{source[0]}, an object from outside, is part of its result"}
         elif name == "constant":
             objects[register] = value
@@ -264,6 +269,7 @@ class _Writer:
         for condition in signature["conditions"]:
             if "sizes" not in condition:
                 self.condition(condition)
+        self.program()
         inputs, shapes = [], {}
         if len(signature["inputs"]) != len(core.inputs):
             raise GraphError("the signature has other inputs than the graph")
@@ -313,6 +319,19 @@ class _Writer:
         name = name if isinstance(name, str) and _is_name(name) else "f"
         return f"def {name}({', '.join(parameters)}):\n" + "".join(f"    {line}\n" for line in self.lines), name
 
+    def program(self):
+        """What an exported program asks of arrays."""
+        program = self.signature.get("program")
+        if program is None:
+            return
+        from framejit._export import arguments
+
+        arguments.check(program)
+        for test, error in arguments.tests(program, self.library, _expression):
+            self.line(f"if {test}:")
+            self.line(f"    raise {error}")
+        self.constants.update(arguments.names(program, self.core.name, self.library))
+
     def layout(self, number):
         """A result shows an input's memory, and where its elements lie there depends on where the input's do."""
         wanted = self.core.layouts[0][number] if 0 <= number < len(self.core.inputs) else None
@@ -356,7 +375,7 @@ class _Writer:
             self.refuse(f"list({place}) != [{keys}]", f"list({place}) == [{keys}]", f"list({place})")
         elif kind in ("has", "lacks") and type(wanted) in (int, str, bool):
             test = "not in" if kind == "lacks" else "in"
-            self.refuse(f"not ({wanted!r} {test} {place})", f"{wanted!r} {test} {place}")
+            self.refuse(f"not ({wanted!r} {test} {place})", f"{wanted!r} {test} {place}", f"list({place})")
         elif kind in ("same", "apart"):
             test = "is" if kind == "same" else "is not"
             other = _expression(wanted)
@@ -498,6 +517,11 @@ def face(signature, core, library, body, state):
                  _view=_view_of_torch if library == "torch" else _view_of_numpy)
     exec(compile(text, f"<graph of {name}>", "exec"), space)
     return space[name]
+
+
+def on_any_device(signature):
+    """The signature of a program whose arrays may be moved."""
+    return {**signature, "program": {**signature["program"], "on_device": False}}
 
 
 def check_results(graph):
