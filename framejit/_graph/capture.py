@@ -13,6 +13,7 @@ from framejit import _core
 from framejit._api import compile_with_passes, dynamic_axes, is_compiling
 from framejit._dim import Dim
 from framejit._errors import Error, GraphError
+from framejit._export import arguments as array_arguments
 from framejit._graph.core import from_core, to_core
 from framejit._graph import signature as signatures
 from framejit._graph.library import collapse
@@ -46,6 +47,23 @@ class Capture:
     def callable_with(self, graph):
         """(the function to compile, its passes): its captured graph is replaced by `graph`; None: it stays."""
         return (self.face if graph is not None else _face(self.function, self.positional, False)), Substitution(self, graph)
+
+    def other_argument(self, args, kwargs):
+        """The text about the first argument that is no array of the type the graph takes; None: there is none."""
+        try:
+            bound = signature_of(self.function).bind(*args, **kwargs).arguments
+        except TypeError:
+            return None
+        ranges = {name: array_arguments.bounds(low, high) for name, low, high, *_ in self.core.symbols}
+        for (_, _, dtype, shape), (_, steps) in zip(self.core.inputs, self.found["inputs"]):
+            place = signatures.place_of(steps) if steps is not None and steps[0][0] == "Slot" else None
+            if place is None:
+                continue
+            for at, array in array_arguments.arrays_in(place[:1], bound.get(place[0])):
+                entry = {**array_arguments.entry(place, array, shape), "type": dtype}
+                if at == place and array_arguments.differs(entry, array):
+                    return array_arguments.difference({"ranges": ranges}, entry, array, f"the graph of {self.core.name}", self.library, {})
+        return None
 
     def difference(self, core, found):
         before, now = self.assumptions(), _assumptions(found)

@@ -243,3 +243,12 @@ def test_arguments_given_by_name_are_passed_on_by_name():
     for given, named in (((x,), {"y": x}), ((x, x), {}), ((), {"x": x, "y": x}), ((x,), {"y": x, "rate": 3.0})):
         graph = framejit.capture(f, *given, **named)
         np.testing.assert_array_equal(graph(*given, **named), f(*given, **named))
+
+
+@both_libraries
+def test_arguments_that_the_library_refuses_are_named(lib):
+    graph = framejit.capture(lambda x, w: x @ w, lib.sample((4, 3)), lib.sample((3, 2)), dynamic_shapes={"x": {0: "rows"}})
+    with pytest.raises(framejit.GraphError, match=r"given another argument: x\n  expected  f32\[s0, 3\], s0 from 0\n  found     f32\[4, 2\]"):
+        graph(lib.sample((4, 2)), lib.sample((3, 2)))
+    with pytest.raises(framejit.GraphError, match=r"(?s)found +(x: )?f64\[(s0|4), 3\]"):
+        graph(lib.sample((4, 3), dtype="float64"), lib.sample((3, 2)))
