@@ -13,6 +13,7 @@ minify                                                  a short script that show
 grad, value_and_grad, vjp, jvp, jacobian, hessian       derivatives of functions of arrays
 vmap, checkpoint, stop_gradient, custom_derivative      their companions
 capture, Graph, Node, from_fx, library_function         graphs as objects
+export, ExportedProgram                                 a graph for a range of sizes, checked, with its arrays, in a file
 register_backend, fx_backend                            what runs graphs
 Error, GraphBreakError, GraphError, BackendError,       what is raised
 RecompileError, CheckError
@@ -44,10 +45,11 @@ else:
     from framejit._progress import set_progress
     from framejit._transforms import grad, hessian, jacobian, jvp, value_and_grad, vjp, vmap
 
-    __all__ = [*_uncompiled.__all__, "CompiledFunction", "Graph", "Node"]
+    __all__ = [*_uncompiled.__all__, "CompiledFunction", "ExportedProgram", "Graph", "Node"]
     # Imported when they are first asked for: a third of the package's time, and most programs look at no graph.
     _later = {"capture": "_graph.capture", "from_fx": "_graph.fx", "fx_backend": "_graph.fx",
-              "Graph": "_graph.nodes", "Node": "_graph.nodes", "minify": "_minify.main", "profile": "_profile"}
+              "export": "_export.program",
+              "ExportedProgram": "_export.program", "Graph": "_graph.nodes", "Node": "_graph.nodes", "minify": "_minify.main", "profile": "_profile"}
 
 
 def _version():

@@ -64,7 +64,7 @@ def _refused(*arguments, **keywords):
     raise Error(REASON)
 
 
-capture = from_fx = fx_backend = grad = hessian = jacobian = jvp = minify = profile = value_and_grad = vjp = vmap = _refused
+capture = export = from_fx = fx_backend = grad = hessian = jacobian = jvp = minify = profile = value_and_grad = vjp = vmap = _refused
 
 
 def stop_gradient(x):
@@ -119,6 +119,6 @@ def cache_info():
 
 
 __all__ = ["BackendError", "CheckError", "Dim", "Error", "GraphBreakError", "GraphError", "RecompileError", "cache_info", "capture",
-           "checkpoint", "compile", "custom_derivative", "disable", "explain", "from_fx", "fx_backend", "grad", "graph_break", "hessian",
+           "checkpoint", "compile", "custom_derivative", "disable", "explain", "export", "from_fx", "fx_backend", "grad", "graph_break", "hessian",
            "is_compiling", "jacobian", "jvp", "library_function", "mark_dynamic", "minify", "options", "profile", "register_backend", "reset",
            "set_logs", "set_progress", "stop_gradient", "value_and_grad", "vjp", "vmap", "warm_up"]

@@ -13,6 +13,7 @@ from framejit import _core
 from framejit._api import compile_with_passes, dynamic_axes, is_compiling
 from framejit._dim import Dim
 from framejit._errors import Error, GraphError
+from framejit._export import arguments as array_arguments
 from framejit._graph.core import from_core, to_core
 from framejit._graph import signature as signatures
 from framejit._graph.library import collapse
@@ -32,8 +33,9 @@ class _Found(BaseException):
 class Capture:
     """What was captured: the function, and what tracing it has found."""
 
-    def __init__(self, function, face, dynamic, axes, core, found, library, version, results):
+    def __init__(self, function, face, positional, dynamic, axes, core, found, library, version, results):
         self.function, self.face, self.dynamic, self.axes = function, face, dynamic, axes
+        self.positional = positional  # how many arguments were passed by position
         self.core, self.found, self.library = core, found, library
         self.version = version  # of the graph as it was captured
         self.form = _form(core)
@@ -44,7 +46,24 @@ class Capture:
 
     def callable_with(self, graph):
         """(the function to compile, its passes): its captured graph is replaced by `graph`; None: it stays."""
-        return (self.face if graph is not None else _face(self.function, False)), Substitution(self, graph)
+        return (self.face if graph is not None else _face(self.function, self.positional, False)), Substitution(self, graph)
+
+    def other_argument(self, args, kwargs):
+        """The text about the first argument that is no array of the type the graph takes; None: there is none."""
+        try:
+            bound = signature_of(self.function).bind(*args, **kwargs).arguments
+        except TypeError:
+            return None
+        ranges = {name: array_arguments.bounds(low, high) for name, low, high, *_ in self.core.symbols}
+        for (_, _, dtype, shape), (_, steps) in zip(self.core.inputs, self.found["inputs"]):
+            place = signatures.place_of(steps) if steps is not None and steps[0][0] == "Slot" else None
+            if place is None:
+                continue
+            for at, array in array_arguments.arrays_in(place[:1], bound.get(place[0])):
+                entry = {**array_arguments.entry(place, array, shape), "type": dtype}
+                if at == place and array_arguments.differs(entry, array):
+                    return array_arguments.difference({"ranges": ranges}, entry, array, f"the graph of {self.core.name}", self.library, {})
+        return None
 
     def difference(self, core, found):
         before, now = self.assumptions(), _assumptions(found)
@@ -118,7 +137,7 @@ def _take_layouts(graph, core):
     graph._layouts = core.layouts[1]
 
 
-def _signature(function):
+def signature_of(function):
     try:
         if hasattr(function, "nin") and hasattr(function, "nout"):  # NumPy's ufuncs have parameters that not all may be given
             return inspect.Signature([inspect.Parameter(f"x{i}", inspect.Parameter.POSITIONAL_ONLY) for i in range(function.nin)])
@@ -133,24 +152,27 @@ def _is_module(function):
     return torch is not None and isinstance(function, torch.nn.Module)
 
 
-def _name(function):
+def name_of(function):
     name = getattr(function, "__name__", None) or type(function).__name__
     return name if name.isidentifier() else "f"
 
 
 def _refused(function):
     why = _core.why_eager() or "its code is not compiled (a profiler or a debugger is on, or an operation has no program)"
-    return GraphError(f"the graph of {_name(function)} can't be run here: {why}")
+    return GraphError(f"the graph of {name_of(function)} can't be run here: {why}")
 
 
-def _face(function, only_compiled=True):
+def _face(function, positional, only_compiled=True):
     """A function with the same parameters that passes them on. Its text is made, so that parameters have their own names.
 
-    only_compiled: it raises where CPython runs it. The graph of it is the same without.
+    positional: how many arguments the caller passes by position; the others are passed on by name, because a decorator may look for them
+    among its keywords. only_compiled: it raises where CPython runs it. The graph of it is the same without.
     """
     parameters, arguments, space = [], [], {"captured": function, "is_compiling": is_compiling, "refused": _refused}
     star = False
-    listed = list(_signature(function).parameters.values())
+    listed = list(signature_of(function).parameters.values())
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in listed):
+        positional = len(listed)  # what comes before *args has to be passed by position
     for i, parameter in enumerate(listed):
         name = parameter.name
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -172,11 +194,12 @@ def _face(function, only_compiled=True):
         parameters.append(text)
         if parameter.kind is parameter.POSITIONAL_ONLY and (i + 1 == len(listed) or listed[i + 1].kind is not parameter.POSITIONAL_ONLY):
             parameters.append("/")
-        arguments.append(f"{name}={name}" if parameter.kind is parameter.KEYWORD_ONLY else name)
+        by_name = parameter.kind is parameter.KEYWORD_ONLY or parameter.kind is parameter.POSITIONAL_OR_KEYWORD and i >= positional
+        arguments.append(f"{name}={name}" if by_name else name)
     taken = {parameter.name for parameter in listed} & set(space)
     if taken:
-        raise GraphError(f"framejit.capture: a parameter of {_name(function)} is called {taken.pop()}, which is a name of framejit's own here")
-    name = _name(function)
+        raise GraphError(f"framejit.capture: a parameter of {name_of(function)} is called {taken.pop()}, which is a name of framejit's own here")
+    name = name_of(function)
     if name in space or name in {parameter.name for parameter in listed}:
         name += "_"
     refusal = "    if not is_compiling():\n        raise refused(captured)\n" if only_compiled else ""
@@ -185,11 +208,12 @@ def _face(function, only_compiled=True):
     return space[name]
 
 
-def _plain(function):
+def plain(caller, function):
+    """The function under `framejit.compile`."""
     if isinstance(function, _core.CompiledFunction):
         edit = _core.passes_of(function)
         if edit is not None and getattr(edit, "graph", edit) is not None:
-            raise GraphError(f"framejit.capture: {_name(function)} is compiled with passes or edits of its graph, which a graph of it would "
+            raise GraphError(f"{caller}: {name_of(function)} is compiled with passes or edits of its graph, which a graph of it would "
                              "not have: capture the function itself, and edit that graph")
     compiled = getattr(function, "_framejit_original", None)
     if compiled is not None:
@@ -216,18 +240,24 @@ def capture(function, *args, dynamic_shapes=None, level="primitive", **kwargs):
         graph = framejit.capture(model, x, dynamic_shapes={"x": {0: framejit.Dim("batch")}})
         print(graph)
     """
-    function = _plain(function)
-    if not callable(function) or isinstance(function, type):
-        raise TypeError(f"framejit.capture takes a function, a module or another callable object, not {function!r}")
-    face = _face(function)
     if level not in ("primitive", "library"):
         raise TypeError(f"framejit.capture: level is \"primitive\" or \"library\", not {level!r}")
-    axes = _axes(function, args, kwargs, dynamic_shapes)
-    dynamic = None if axes else dynamic_shapes is True
-    graph = _traced(function, face, dynamic, axes, args, kwargs, level == "library")
-    for source, axis, *_ in axes:
-        _refuse_fixed(graph, source, axis)
+    graph = captured("framejit.capture", function, args, kwargs, dynamic_shapes, level == "library")
     return graph if level == "primitive" else _of_calls(graph)
+
+
+def captured(caller, function, args, kwargs, dynamic_shapes, noted=False):
+    """The Graph, for `caller`, whose name errors begin with. noted: it has a note of each call of the library."""
+    function = plain(caller, function)
+    if not callable(function) or isinstance(function, type):
+        raise TypeError(f"{caller} takes a function, a module or another callable object, not {function!r}")
+    face = _face(function, len(args))
+    axes = dynamic_sizes(caller, function, args, kwargs, dynamic_shapes)
+    dynamic = None if axes else dynamic_shapes is True
+    graph = _traced(caller, function, face, dynamic, axes, args, kwargs, noted)
+    for source, axis, *_ in axes:
+        _refuse_fixed(caller, graph, source, axis)
+    return graph
 
 
 def _of_calls(graph):
@@ -240,7 +270,7 @@ def _of_calls(graph):
     return graph
 
 
-def _traced(function, face, dynamic, axes, args, kwargs, noted):
+def _traced(caller, function, face, dynamic, axes, args, kwargs, noted):
     def hook(core, found):
         if found["whole"]:
             raise _Found(core, found)
@@ -255,11 +285,11 @@ def _traced(function, face, dynamic, axes, args, kwargs, noted):
         core, described = found.args
     except Error as error:
         if str(error).startswith("the graph of") and isinstance(error, GraphError):
-            raise GraphError(f"framejit.capture: {_name(function)} computes no array, or only views of its arguments"
+            raise GraphError(f"{caller}: {name_of(function)} computes no array, or only views of its arguments"
                              + (f": {_core.why_eager()}" if _core.why_eager() else "")) from None
         raise
     else:
-        raise GraphError(f"framejit.capture: {_name(function)} computes no array: it has no graph")
+        raise GraphError(f"{caller}: {name_of(function)} computes no array: it has no graph")
     graph = from_core(core)
     graph.name = core.name
     library = "torch" if _has_tensors(described["examples"]) else "numpy"
@@ -270,9 +300,9 @@ def _traced(function, face, dynamic, axes, args, kwargs, noted):
     places = [text for text, _ in described["inputs"]]
     for source, axis, name, *_ in axes:
         size = graph._inputs[places.index(source)].shape[axis] if source in places else None
-        if isinstance(size, str) and size.isidentifier() and name is not None:
+        if isinstance(size, str) and size.isidentifier() and name:
             graph._size_names.setdefault(size, name)
-    graph._capture = Capture(function, face, dynamic, axes, core, described, library, graph._version,
+    graph._capture = Capture(function, face, len(args), dynamic, axes, core, described, library, graph._version,
                              [node.type for node in graph.outputs])
     return graph
 
@@ -282,43 +312,43 @@ def _has_tensors(arrays):
     return torch is not None and any(isinstance(x, torch.Tensor) for x in arrays)
 
 
-def _axes(function, args, kwargs, shapes):
+def dynamic_sizes(caller, function, args, kwargs, shapes):
     """(source, axis, Dim's name, min, max) of each size that may be another one in a call."""
     if shapes is None or isinstance(shapes, bool):
         return []
-    bound = _signature(function).bind(*args, **kwargs).arguments
+    bound = signature_of(function).bind(*args, **kwargs).arguments
     if not isinstance(shapes, dict):
         shapes = dict(zip(bound, shapes))
     found = []
     for name, axes in shapes.items():
         if name not in bound:
-            raise GraphError(f"framejit.capture: dynamic_shapes names {name!r}, and {_name(function)} is given {', '.join(bound)}")
-        _add_axes(found, f"L.{name}", bound[name], axes)
+            raise GraphError(f"{caller}: dynamic_shapes names {name!r}, and {name_of(function)} is given {', '.join(bound)}")
+        _add_axes(caller, found, f"L.{name}", bound[name], axes)
     return found
 
 
-def _add_axes(found, source, argument, axes):
+def _add_axes(caller, found, source, argument, axes):
     """Of one argument: axes as `mark_dynamic` takes them; of a list, tuple or dict of arrays: one such for each."""
     if axes is None:
         return
     if isinstance(argument, dict):
         for key, part in axes.items():
-            _add_axes(found, f"{source}[{key!r}]", argument[key], part)
+            _add_axes(caller, found, f"{source}[{key!r}]", argument[key], part)
         return
     if isinstance(argument, (list, tuple)):
         for i, part in enumerate(axes):
-            _add_axes(found, f"{source}[{i}]", argument[i], part)
+            _add_axes(caller, found, f"{source}[{i}]", argument[i], part)
         return
     if not hasattr(argument, "shape"):
-        raise GraphError(f"framejit.capture: dynamic_shapes has sizes for {source[2:]}, which is no array but {argument!r}")
+        raise GraphError(f"{caller}: dynamic_shapes has sizes for {source[2:]}, which is no array but {argument!r}")
     pairs = axes.items() if isinstance(axes, dict) else [(axis, None) for axis in axes]
     for axis, dim in pairs:
         # As `mark_dynamic` checks them; the array itself is not marked.
         dim = Dim(dim) if isinstance(dim, str) else dim
-        found += [(source, *mark) for mark in dynamic_axes("framejit.capture", argument, [axis if dim is None else {axis: dim}])]
+        found += [(source, *mark) for mark in dynamic_axes(caller, argument, [axis if dim is None else {axis: dim}])]
 
 
-def _refuse_fixed(graph, source, axis):
+def _refuse_fixed(caller, graph, source, axis):
     """A dynamic size that the code has decided."""
     places = [text for text, _ in graph._capture.found["inputs"]]
     if source not in places:
@@ -328,5 +358,5 @@ def _refuse_fixed(graph, source, axis):
     if isinstance(size, str):
         return
     why = [text for text in graph.assumptions if re.search(rf"\b{size}\b", text) and "==" in text]
-    raise GraphError(f"framejit.capture: axis {axis} of {node.name} should be dynamic, and the code needs it to be {size}"
+    raise GraphError(f"{caller}: axis {axis} of {node.name} should be dynamic, and the code needs it to be {size}"
                      + "".join(f"\n  it assumes {text}" for text in why[:3]))

@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 from framejit import _core
-from framejit._errors import GraphError
+from framejit._errors import GraphBreakError, GraphError
 
 _MOST_INFERENCES = 100  # of one node in one edit; without a cycle, one for each of its operands at most
 _NAME = re.compile(r"(?!\d+$)[A-Za-z0-9_][A-Za-z0-9_.]*")
@@ -547,7 +547,13 @@ class Graph:
 
             current["arrays"] = _library_of(args)
             run = current["call"] = compiled(self, library=current["arrays"])
-        return run(*args, **kwargs)
+        try:
+            return run(*args, **kwargs)
+        except GraphBreakError:  # the library refuses arguments of other types than the graph's, perhaps
+            other = None if self._capture is None else self._capture.other_argument(args, kwargs)
+            if other is None:
+                raise
+        raise GraphError(other)
 
     def lower(self):
         """The graph with every call of the library traced: a primitive graph of the same inputs, which returns a list."""

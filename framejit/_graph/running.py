@@ -4,7 +4,8 @@ from framejit._errors import GraphError
 from framejit._graph import signature
 
 
-def compiled(graph, backend=None, options=None, library=None):
+def compiled(graph, backend=None, options=None, library=None, state=None, on_device=True):
+    """Of a graph without its function, state: by input, its array, in the place of those it has; on_device: arguments are where they were."""
     options = {"strict": True, **(options or {})}
     if graph._capture is not None:
         captured = graph._capture
@@ -23,5 +24,6 @@ def compiled(graph, backend=None, options=None, library=None):
             signature.check_results(graph)
         except GraphError as error:
             raise GraphError(f"{graph._title()} can't be called as its function: {error}") from None
-        function = signature.face(saved.signature, core, library, function, saved.state)
+        described = saved.signature if on_device else signature.on_any_device(saved.signature)
+        function = signature.face(described, core, library, function, saved.state if state is None else state)
     return compile_with_passes(function, None, backend=backend, **options)

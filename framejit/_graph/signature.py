@@ -47,7 +47,12 @@ def _value(data):
     raise GraphError("a constant of the signature is none")
 
 
-def _path(steps):
+def constant(data):
+    """The constant that `_data` has made this of."""
+    return tuple(map(constant, data["tuple"])) if isinstance(data, dict) else data
+
+
+def place_of(steps):
     """An argument's place: [name, [kind, key], ...]; None for what is reached in another way."""
     path = [str(steps[0][2])]
     for kind, index, key in steps[1:]:
@@ -98,14 +103,14 @@ def of(capture, names):
         if steps is None:
             raise refused(f"its input {text} is found by a value")
         if steps[0][0] == "Slot":
-            path = _path(steps)
+            path = place_of(steps)
             if path is None:
                 raise refused(f"its input {text} is in an argument that is no array, tuple, list or dict")
             inputs.append({"argument": path})
         else:
             inputs.append({"state": name})
     conditions, integers = [], {}
-    places = {source[0]: _path(source[1]) for source in [*found["inputs"], *(guard[3] for guard in found["guards"] if guard[3])]
+    places = {source[0]: place_of(source[1]) for source in [*found["inputs"], *(guard[3] for guard in found["guards"] if guard[3])]
               if source[1] is not None and source[1][0][0] == "Slot"}
     for kind, text, place, source, value, number, symbol in found["guards"]:
         if kind == "Relation":
@@ -123,7 +128,7 @@ def of(capture, names):
                 condition = {"type": "int"}
             conditions.append({"argument": places[source[0]], **condition})
     return {"function": function, "parameters": parameters, "inputs": inputs, "conditions": conditions, "integers": integers,
-            "result": _result(found["recipe"], found["inputs"], inputs, refused)}
+            "result": _result(found["recipe"], found["inputs"], inputs, capture.function, refused)}
 
 
 def _condition(kind, value, number):
@@ -162,20 +167,22 @@ def _dtype(name):
     return found if isinstance(found, type) and issubclass(found, sys.modules["numpy"].generic) else None
 
 
-def _result(recipe, places, inputs, refused):
+def _result(recipe, places, inputs, function, refused):
     steps, result = recipe
     texts = [text for text, _ in places]
-    made = {}
+    made, objects = {}, {}
     for name, register, arguments, source, value, index, expression, shape, strides in steps:
-        if name == "version":
+        if name == "version" or _sets_what_is_there(register, arguments, value, objects):
             continue
         if name == "source":
+            objects[register] = None if source[1] is None else _reached(function, source[1], None)
             if source[0] in texts:
                 made[register] = {"input": texts.index(source[0])}
             else:
-                path = _path(source[1]) if source[1] is not None and source[1][0][0] == "Slot" else None
+                path = place_of(source[1]) if source[1] is not None and source[1][0][0] == "Slot" else None
                 made[register] = {"argument": path} if path else {"refused": f"{source[0]}, an object from outside, is part of its result"}
         elif name == "constant":
+            objects[register] = value
             made[register] = {"constant": _data(value)} if _is_plain(value) else {"refused": f"{value!r} is part of its result"}
         elif name in ("output", "scalar", "number"):
             made[register] = {name: index}
@@ -197,6 +204,15 @@ def _result(recipe, places, inputs, refused):
         return {"constant": None}
     _refuse_in(made[result], refused)
     return made[result]
+
+
+def _sets_what_is_there(register, arguments, name, objects):
+    """Whether an effect is `object.name = value` of an object from outside that has the value: a context that was entered and left."""
+    if register >= 0 or type(name) is not str or len(arguments) != 2:
+        return False
+    owner, value = (objects.get(x) for x in arguments)
+    held = getattr(owner, "__dict__", {})
+    return name in held and held[name] is value and _is_plain(value)
 
 
 def _refuse_in(result, refused):
@@ -253,6 +269,7 @@ class _Writer:
         for condition in signature["conditions"]:
             if "sizes" not in condition:
                 self.condition(condition)
+        self.program()
         inputs, shapes = [], {}
         if len(signature["inputs"]) != len(core.inputs):
             raise GraphError("the signature has other inputs than the graph")
@@ -283,6 +300,8 @@ class _Writer:
                     self.refuse(f"not ({condition['sizes']})", condition["sizes"])
             elif "sizes" in condition:
                 raise GraphError("a condition of the signature is none")
+        for number in sorted(_shown(signature["result"])):
+            self.layout(number)
         given = [i for i, entry in enumerate(signature["inputs"]) if "argument" in entry]
         for number, _ in core.writes:
             others = [f"_x{i}" for i in given if i != number]
@@ -299,6 +318,36 @@ class _Writer:
         name = signature["function"]
         name = name if isinstance(name, str) and _is_name(name) else "f"
         return f"def {name}({', '.join(parameters)}):\n" + "".join(f"    {line}\n" for line in self.lines), name
+
+    def program(self):
+        """What an exported program asks of arrays."""
+        program = self.signature.get("program")
+        if program is None:
+            return
+        from framejit._export import arguments
+
+        arguments.check(program)
+        for test, error in arguments.tests(program, self.library, _expression):
+            self.line(f"if {test}:")
+            self.line(f"    raise {error}")
+        self.constants.update(arguments.names(program, self.core.name, self.library))
+
+    def layout(self, number):
+        """A result shows an input's memory, and where its elements lie there depends on where the input's do."""
+        wanted = self.core.layouts[0][number] if 0 <= number < len(self.core.inputs) else None
+        if wanted is None:
+            return
+        _, name, _, shape = self.core.inputs[number]
+        x, sizes = f"_x{number}", [_size(stride) for stride in wanted]
+        strides = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+        found = f"{x}.stride()" if self.library == "torch" else f"tuple([stride // {x}.itemsize for stride in {x}.strides])"
+        test = f"{found} != {strides}"
+        if list(wanted) == _row_major(shape):  # where a size is 1, the stride is any
+            test = f"not {x}.is_contiguous()" if self.library == "torch" else f"not {x}.flags.c_contiguous"
+        message = (f"the graph of {self.core.name} returns a view of {name.rpartition('L.')[2]}, "
+                   f"and was captured with its strides ({', '.join(sizes)}), not ")
+        self.line(f"if {test}:")
+        self.line(f"    raise GraphError({message!r} + str({found}))")
 
     def line(self, text):
         self.lines.append(text)
@@ -326,7 +375,7 @@ class _Writer:
             self.refuse(f"list({place}) != [{keys}]", f"list({place}) == [{keys}]", f"list({place})")
         elif kind in ("has", "lacks") and type(wanted) in (int, str, bool):
             test = "not in" if kind == "lacks" else "in"
-            self.refuse(f"not ({wanted!r} {test} {place})", f"{wanted!r} {test} {place}")
+            self.refuse(f"not ({wanted!r} {test} {place})", f"{wanted!r} {test} {place}", f"list({place})")
         elif kind in ("same", "apart"):
             test = "is" if kind == "same" else "is not"
             other = _expression(wanted)
@@ -397,6 +446,26 @@ class _Writer:
         raise GraphError("the signature's result is none")
 
 
+def _shown(result):
+    """The numbers of the inputs whose memory a result shows by a view."""
+    if not isinstance(result, dict):
+        return set()
+    if "view" in result:
+        viewed = result["view"]
+        return {viewed["input"]} if isinstance(viewed, dict) and type(viewed.get("input")) is int else _shown(viewed)
+    parts = next((result[kind] for kind in ("tuple", "list", "dict") if isinstance(result.get(kind), list)), [])
+    return {number for part in parts for number in _shown(part)}
+
+
+def _row_major(shape):
+    """The strides of an array without gaps; None: they are no numbers."""
+    strides, size = [], 1
+    for length in reversed(shape):
+        strides.insert(0, size)
+        size = size * length if type(size) is int and type(length) is int else None
+    return None if None in strides else strides
+
+
 def _view_of_torch(x, shape, strides, offset):
     return x.as_strided(shape, strides, x.storage_offset() + offset)
 
@@ -404,8 +473,9 @@ def _view_of_torch(x, shape, strides, offset):
 def _view_of_numpy(x, shape, strides, offset):
     import numpy
 
-    flat = x.reshape(-1)[offset:]
-    return numpy.lib.stride_tricks.as_strided(flat, shape, tuple(size * x.itemsize for size in strides))
+    if offset:  # the second of two elements that are this far apart
+        x = numpy.lib.stride_tricks.as_strided(x, (2,), (offset * x.itemsize,))[1:]
+    return numpy.lib.stride_tricks.as_strided(x, shape, tuple(size * x.itemsize for size in strides))
 
 
 @disable
@@ -449,6 +519,11 @@ def face(signature, core, library, body, state):
     return space[name]
 
 
+def on_any_device(signature):
+    """The signature of a program whose arrays may be moved."""
+    return {**signature, "program": {**signature["program"], "on_device": False}}
+
+
 def check_results(graph):
     """The signature makes the result of the outputs there were: of other ones it would make something else."""
     wanted = (graph._capture or graph._saved).results
@@ -459,13 +534,16 @@ def check_results(graph):
 
 def state_of(capture):
     """The arrays that are no arguments, by the number of the input: as the function finds them now."""
-    return {i: _found(capture.function, steps, example)
+    return {i: _reached(capture.function, steps, example) if steps is not None and steps[0][0] == "Global" else example
             for i, ((text, steps), example) in enumerate(zip(capture.found["inputs"], capture.found["examples"]))
             if steps is None or steps[0][0] != "Slot"}
 
 
-def _found(function, steps, example):
-    here = function
+def _reached(function, steps, otherwise):
+    """What is found by these steps now; `otherwise`, where that can't be told."""
+    here = {"Global": function, "Constant": steps[0][2]}.get(steps[0][0])
+    if here is None:
+        return otherwise
     try:
         for kind, index, key in steps[1:]:
             if kind in ("Attribute", "SlotMember"):
@@ -487,7 +565,7 @@ def _found(function, steps, example):
             elif kind == "InstanceDict":
                 here = vars(here)
             else:
-                return example
+                return otherwise
     except (AttributeError, KeyError, IndexError, TypeError, ValueError):
-        return example
-    return here if steps[0][0] == "Global" else example
+        return otherwise
+    return here

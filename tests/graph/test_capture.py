@@ -1,4 +1,6 @@
 """framejit.capture: what the graph shows, what it assumes, and that calling it gives what the function gives."""
+import functools
+
 import numpy as np
 import pytest
 
@@ -222,3 +224,31 @@ def test_a_compiled_function_is_captured_as_written():
 def test_ufuncs():
     np.testing.assert_allclose(framejit.capture(np.sin, np.ones(3))(np.ones(3)), np.sin(np.ones(3)))
     np.testing.assert_allclose(framejit.capture(np.add, np.ones(3), np.ones(1))(np.ones(3), np.ones(1)), np.full(3, 2.0))
+
+
+def test_arguments_given_by_name_are_passed_on_by_name():
+    """A decorator that puts defaults among its keywords sees the keywords that the caller wrote."""
+    def with_defaults(function):
+        @functools.wraps(function)
+        def wrapper(x, *args, **kwargs):
+            kwargs["rate"] = kwargs.get("rate") or 2.0
+            return function(x, *args, **kwargs)
+        return wrapper
+
+    @with_defaults
+    def f(x, y=None, rate=None, **more):
+        return x * rate + y
+
+    x = np.ones(3)
+    for given, named in (((x,), {"y": x}), ((x, x), {}), ((), {"x": x, "y": x}), ((x,), {"y": x, "rate": 3.0})):
+        graph = framejit.capture(f, *given, **named)
+        np.testing.assert_array_equal(graph(*given, **named), f(*given, **named))
+
+
+@both_libraries
+def test_arguments_that_the_library_refuses_are_named(lib):
+    graph = framejit.capture(lambda x, w: x @ w, lib.sample((4, 3)), lib.sample((3, 2)), dynamic_shapes={"x": {0: "rows"}})
+    with pytest.raises(framejit.GraphError, match=r"given another argument: x\n  expected  f32\[s0, 3\], s0 from 0\n  found     f32\[4, 2\]"):
+        graph(lib.sample((4, 2)), lib.sample((3, 2)))
+    with pytest.raises(framejit.GraphError, match=r"(?s)found +(x: )?f64\[(s0|4), 3\]"):
+        graph(lib.sample((4, 3), dtype="float64"), lib.sample((3, 2)))

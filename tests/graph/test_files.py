@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+import types
 import zipfile
 
 import numpy as np
@@ -43,6 +44,44 @@ def test_arguments_and_results_of_all_kinds(lib, tmp_path):
         loaded(lib.sample((5, 3)), {"scale": scale}, 5, [other])
     loaded.save(tmp_path / "again.graph")
     assert (tmp_path / "again.graph").read_bytes() == (tmp_path / "mixed.graph").read_bytes()
+
+
+@both_libraries
+def test_views_of_arguments_are_of_the_layout_that_was_captured(lib, tmp_path):
+    def f(x):
+        return x[1:].T, x * 2
+
+    framejit.capture(f, lib.sample((4, 3))).save(tmp_path / "f.graph")
+    loaded, x = Graph.load(tmp_path / "f.graph"), lib.sample((4, 6))
+    with pytest.raises(GraphError, match=r"returns a view of x, and was captured with its strides \(3, 1\), not \(6, 2\)"):
+        loaded(x[:, ::2])
+    for given in (lib.sample((4, 3)), lib.sample((3, 4)).T, x[:, ::2]):
+        framejit.capture(f, given).save(tmp_path / "f.graph")
+        view, product = Graph.load(tmp_path / "f.graph")(given)
+        assert_same((view, product), f(given))
+        given[2] = 7  # the view shows the argument's memory
+        assert float(view[0, 1]) == 7
+
+
+@both_libraries
+def test_attributes_that_are_set_to_what_they_are(lib, tmp_path):
+    """A context that is entered and left changes nothing; a count that goes up does."""
+    context = types.SimpleNamespace(inside=False, count=0)
+
+    def f(x):
+        context.inside = True
+        y = x * 2 if context.inside else x
+        context.inside = False
+        return y
+
+    def counting(x):
+        context.count = 1
+        return x * 2
+
+    framejit.capture(f, lib.sample((3,))).save(tmp_path / "f.graph")
+    assert_same(Graph.load(tmp_path / "f.graph")(lib.sample((3,))), f(lib.sample((3,))))
+    with pytest.raises(GraphError, match="can't be saved: it changes an object of Python's"):
+        framejit.capture(counting, lib.sample((3,))).save(tmp_path / "f.graph")
 
 
 @both_libraries

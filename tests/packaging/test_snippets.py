@@ -17,7 +17,7 @@ import pytest
 import framejit
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
-PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("index", "tutorial", "how-to", "coming-from"))]
+PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("index", "tutorial", "how-to", "coming-from", "export"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```\n(?:\n*```\n(.*?)^```\n)?", re.M | re.S)
 NEEDED = {"torch": re.compile(r"\btorch\b"), "safetensors": re.compile(r"\.save\("), "onnx": re.compile(r"\bto_onnx\b"),
           "onnxruntime": re.compile(r"\bonnxruntime\b")}

@@ -103,6 +103,7 @@ CHECKED = """
     assert_type(measured.kernels[0].seconds, float)
     graph = framejit.capture(scaled, np.ones(3))
     assert_type(graph.nodes[0].shape, tuple[int | str, ...])
+    assert_type(framejit.export(scaled, (np.ones(3),)).ranges, dict[str, tuple[int, int | None]])
     framejit.explain(scaled)(np.ones(3)).to_html("report.html")
 
     scaled(1.0)                                  # error: the argument's type

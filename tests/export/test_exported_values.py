@@ -1,0 +1,119 @@
+"""An exported program gives what its function gives, in this process and in one that has only the file."""
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import framejit
+from framejit import ExportedProgram
+from program_cases import FUNCTIONS, bert, modules
+
+pytest.importorskip("safetensors", reason="safetensors is not installed")
+
+IN_ANOTHER_PROCESS = """
+import pickle, sys
+import framejit
+for path in sys.argv[1:]:
+    program = framejit.ExportedProgram.load(path)
+    with open(path + ".calls", "rb") as file:
+        calls = pickle.load(file)
+    with open(path + ".found", "wb") as file:
+        pickle.dump([program(*args, **kwargs) for args, kwargs in calls], file)
+"""
+
+
+def flat(value):
+    if isinstance(value, dict):
+        return [x for key in value for x in [key, *flat(value[key])]]
+    if isinstance(value, (tuple, list)):
+        return [type(value), *(x for part in value for x in flat(part))]
+    return [value.detach().numpy() if hasattr(value, "detach") else value]
+
+
+def same(found, expected, tolerance):
+    found, expected = flat(found), flat(expected)
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected):
+        if isinstance(theirs, (np.ndarray, np.generic)):
+            assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+            np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+        else:
+            assert ours == theirs and type(ours) is type(theirs)
+
+
+def in_all_ways(name, case, folder, tolerance):
+    """Two sizes, and the largest and smallest: in this process, loaded, and in another process."""
+    function, arguments, sizes = case
+    args, kwargs = arguments(3)
+    program = framejit.export(function, args, kwargs, dynamic_shapes=sizes)
+    path = str(folder / f"{name}.program")
+    program.save(path)
+    loaded = ExportedProgram.load(path)
+    assert str(loaded) == str(program)
+    calls = [arguments(n) for n in (3, 7, 2)]
+    for args, kwargs in calls:
+        expected = function(*args, **kwargs)
+        same(program(*args, **kwargs), framejit.compile(function)(*args, **kwargs), tolerance / 10)
+        for run in (program, loaded, program.run):
+            same(run(*args, **kwargs), expected, tolerance)
+    with open(path + ".calls", "wb") as file:
+        pickle.dump(calls, file)
+    done = subprocess.run([sys.executable, "-c", IN_ANOTHER_PROCESS, path], capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    with open(path + ".found", "rb") as file:
+        for found, (args, kwargs) in zip(pickle.load(file), calls, strict=True):
+            same(found, function(*args, **kwargs), tolerance)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_numpy(name, tmp_path):
+    in_all_ways(name, FUNCTIONS[name], tmp_path, 1e-13)
+
+
+@pytest.mark.parametrize("name", ["mlp", "convolutions", "encoder", "lstm", "words"])
+def test_modules_of_torch(name, tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    with torch.no_grad():
+        in_all_ways(name, modules()[name], tmp_path, 5e-6)
+
+
+def test_a_model_of_transformers(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    with torch.no_grad():
+        in_all_ways("bert", bert(), tmp_path, 5e-6)
+
+
+def test_functions_that_are_compiled_already():
+    compiled = framejit.compile(lambda x, y: np.tanh(x) + y)
+    program = framejit.export(compiled, (np.ones(3),), {"y": 2.0})
+    np.testing.assert_array_equal(program(np.zeros(3), y=2.0), np.full(3, 2.0))
+    assert str(program.signature) == "f(x: f64[3], y == 2.0) -> f64[3]"
+
+
+def test_the_whole_range_is_one_graph():
+    program = framejit.export(FUNCTIONS["softmax"][0], (np.ones((4, 5)),), dynamic_shapes={"x": {0: framejit.Dim("rows", min=1, max=9)}})
+    for n in range(1, 10):
+        x = np.random.default_rng(n).standard_normal((n, 5))
+        np.testing.assert_allclose(program(x), FUNCTIONS["softmax"][0](x), rtol=1e-13)
+    report = framejit.explain(program.graph.compile())(x)
+    assert len(report.graphs) == 1 and report.breaks == []  # the tests of arguments are guards
+
+
+def test_what_a_program_tells():
+    function, arguments, sizes = FUNCTIONS["several"]
+    args, kwargs = arguments(3)
+    program = framejit.export(function, args, kwargs, dynamic_shapes=sizes)
+    assert program.ranges == {"rows": (2, 64)} and program.state == {}
+    assert {place: str(type) for place, type in program.signature.parameters.items()} == {"x": "f64[rows, 3]"}
+    assert program.signature.values == {"n": 3}
+    assert str(program.signature) == ("several(x: f64[rows, 3], n == 3) -> "
+                                      "{'scaled': f64[rows, 3], 'rows': 'rows', 'both': (f64[3], [f64[]])}, rows from 2 to 64")
+    assert str(program).startswith(f"program {program.signature}\ngraph @several(")
+    method = framejit.export(*[part if i == 0 else part(3)[0] for i, part in enumerate(FUNCTIONS["method"][:2])])
+    assert sorted(method.state) == ["mean", "spread"]
+    assert "2 arrays of state, 6 numbers" in str(method)
+    with pytest.raises(TypeError, match="is not pickled: save and ExportedProgram.load"):
+        pickle.dumps(program)
