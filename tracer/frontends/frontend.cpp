@@ -162,10 +162,11 @@ V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments, PyObj
     ask_library(tracer, row->library, handler, callable, arguments);
   LibraryChoice choice(tracer);
   if (V written = callable ? torch_into(tracer, handler, arguments, callable) : nullptr) return written;
-  V result = handler(tracer, arguments);
+  const AutocastOperands autocast(tracer, handler, arguments);
+  V result = handler(tracer, autocast.arguments(arguments));
   choice.done();
   if (!torch_gradient_known(handler)) require_no_gradient(tracer, first);
-  torch_note_saved(tracer, handler, arguments, result);
+  torch_note_saved(tracer, handler, autocast.arguments(arguments), result);
   if (callable && !arguments.positional.empty())
     torch_note_views(tracer, arguments.positional[0], callable,
                      {arguments.positional.begin() + 1, arguments.positional.end()}, arguments.keywords, result);

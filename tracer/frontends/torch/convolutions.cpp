@@ -87,11 +87,11 @@ V convolution(Tracer& tracer, const char* name, std::size_t count, const Argumen
   Array x = torch_tensor(tracer, p.required("input")), weight = torch_tensor(tracer, p.required("weight"));
   Array bias = p.absent("bias") ? nullptr : torch_tensor(tracer, p["bias"]);
   const auto suits = [&](const Array& array, std::size_t rank) {
-    return array->dtype == DType::F32 && array->storage->device == kHost && array->shape.size() == rank &&
+    return array->dtype == x->dtype && array->storage->device == kHost && array->shape.size() == rank &&
            is_contiguous(tracer, array->shape, array->strides);
   };
-  if (!suits(x, count + 2) || !suits(weight, count + 2) || (bias && !suits(bias, 1)))
-    p.refuse("tensors of other than float32, in another order in memory, or without an axis for the images");
+  if ((x->dtype != DType::F32 && x->dtype != DType::BF16) || !suits(x, count + 2) || !suits(weight, count + 2) || (bias && !suits(bias, 1)))
+    p.refuse("tensors of other than float32 and bfloat16, in another order in memory, or without an axis for the images");
   // The columns are written row by row: in short rows of a length that is not known, at half of the library's speed.
   if (!x->shape.back().is_constant()) p.refuse("images whose rows change their length");
   if (p.integer("groups", 1) != 1) p.refuse("groups of channels");
@@ -112,7 +112,7 @@ V convolution(Tracer& tracer, const char* name, std::size_t count, const Argumen
   // To torch a gradient depends on what it is the gradient of, which the two products do not.
   const auto read = [&](const Array& array) {
     const ValueId value = tracer.read(*array);
-    return tracer.requires_gradient(*array) ? itself(tracer, value) : value;
+    return cast(tracer, tracer.requires_gradient(*array) ? itself(tracer, value) : value, DType::F32);
   };
   ValueId value = windows_of(tracer, padded(tracer, read(x), axes), axes);
   Axes order{1};
@@ -127,9 +127,9 @@ V convolution(Tracer& tracer, const char* name, std::size_t count, const Argumen
   if (bias) {
     Dims channels{kernel[0]};
     channels.resize(count + 1, SymDim(1));
-    value = pointwise(tracer, Op::add, {value, reshape(tracer, tracer.read(*bias), channels)});
+    value = pointwise(tracer, Op::add, {value, reshape(tracer, cast(tracer, tracer.read(*bias), DType::F32), channels)});
   }
-  return torch_fresh(tracer, value);
+  return torch_fresh(tracer, cast(tracer, value, x->dtype));
 }
 
 }  // namespace

@@ -210,10 +210,6 @@ void require_device_of(const Array& array, int there) {
                 "a tensor of " + device_text(device) + " and one of " + device_text(there));
 }
 
-void leave_to_autocast() {
-  if (torch_autocast_dtype()) unsupported("an operation that autocast casts");
-}
-
 ValueId torch_cast(Tracer& tracer, ValueId value, DType to) {
   if (is_half(to) && dtype_of(tracer, value) == DType::F64) value = cast(tracer, value, DType::F32);
   return cast(tracer, value, to);
