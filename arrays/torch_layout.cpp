@@ -288,8 +288,14 @@ const TorchLayout* torch_layout() {
   if (state == Unknown) {
     PyObject* torch = torch_module();
     if (torch == nullptr) return nullptr;
-    // Modes of the user must not see or change the probes: try again when there are none.
-    if (torch_modes() != 0 || torch_recorded()) return nullptr;
+    // Modes of the user must not see or change the probes: try again when there are none. Autocast casts nothing that
+    // the probes do, and inference mode, which whole programs are in, is left for them.
+    using namespace torch_mode_bits;
+    constexpr std::uint64_t kHarmless =
+        kInference | kDeterministic | kAutocast | kAutocastCpu | field(kAutocastDtype);
+    const std::uint64_t modes = torch_modes();
+    if ((modes & ~kHarmless) != 0 || torch_recorded()) return nullptr;
+    const InferenceMode left(modes & kInference, false);
     const HeldSignals held;
     TorchLayout found;
     const bool understood = calibrate(found);
