@@ -124,7 +124,7 @@ V torch_view(Tracer& tracer, const Arguments& arguments) {
     const auto dtype = object ? dtype_from_object(object) : std::nullopt;
     if (dtype && *dtype == x->dtype)
       break_graph(BreakReason::UnsupportedObject, "view() as the same dtype, which shares memory but is no view");
-    if (dtype) unsupported("view() as another dtype");
+    if (dtype) return torch_extern(tracer, "Tensor.view", arguments);
   }
   return viewed(tracer, x, torch_sizes(tracer, arguments, 1, "size"));
 }
