@@ -527,6 +527,17 @@ V builtin_tuple(TraceRun& t, Arguments_& a, Keywords& k) {
   return t.tuple(a.empty() ? std::vector<V>() : listed_items(t, a[0]));
 }
 
+/// torch.Size of ints alone: it takes what has an __index__ too, but keeps some of these as they are.
+V builtin_torch_size(TraceRun& t, Arguments_& a, Keywords& k) {
+  expect("torch.Size", a, k, 0, 1);
+  const std::vector<V> sizes = a.empty() ? std::vector<V>() : listed_items(t, a[0]);
+  for (const V& size : sizes)
+    if (t.type_of(size) != &PyLong_Type || !t.int_expression(size)) unknown_call("torch.Size", a);
+  V made = t.tuple(sizes);
+  as<TupleValue>(made)->type = Ref<>::steal(PyObject_GetAttrString(torch_module(), "Size"));
+  return made;
+}
+
 V builtin_list(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("list", a, k, 0, 1);
   return t.list(a.empty() ? std::vector<V>() : listed_items(t, a[0]));
