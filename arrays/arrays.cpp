@@ -33,6 +33,11 @@ Ref<> view_of(PyObject* base, DType dtype, std::span<const std::int64_t> shape, 
 
 void* data_pointer(PyObject* array) { return is_numpy_array(array) ? numpy_data(array) : torch_data(array); }
 
+bool is_torch_value(PyObject* object) {
+  const std::string_view type = Py_TYPE(object)->tp_name;
+  return type == "torch.device" || type == "torch.layout" || type == "torch.memory_format";
+}
+
 std::optional<DType> dtype_from_object(PyObject* object) {
   if (const auto dtype = dtype_from_numpy(object)) return dtype;
   return dtype_from_torch(object);

@@ -88,6 +88,8 @@ bool bump_versions(std::span<PyObject* const> tensors);
 /// numpy array sharing a CPU tensor's memory and the reverse: what `.numpy()` and `torch.from_numpy` return.
 Ref<> cross_view(PyObject* array, Library to);
 
+/// torch.device, torch.layout, torch.memory_format: values of torch that nothing changes, equal by what they say.
+bool is_torch_value(PyObject* object);
 std::optional<DType> dtype_from_object(
     PyObject* dtype);  // np.dtype, scalar types, torch.dtype, str handled by front ends
 Ref<> dtype_object(Library library, DType dtype);          // np.dtype / torch.dtype

@@ -364,6 +364,20 @@ Ref<> allocate_torch(DType dtype, std::span<const std::int64_t> shape, std::span
   return tensor;
 }
 
+namespace {
+
+/// No element of the memory of a tensor, complex numbers as real ones or real ones as complex: what other views are made
+/// of, which then have the base that view_as_real() and view_as_complex() give.
+Ref<> seen_as_parts(PyObject* base, bool complex) {
+  const Ref<> none = Ref<>::steal(complex ? PyObject_CallMethod(base, "as_strided", "(i)(i)i", 0, 1, 0)
+                                          : PyObject_CallMethod(base, "as_strided", "(ii)(ii)i", 0, 2, 2, 1, 0));
+  return none ? Ref<>::steal(PyObject_CallMethod(torch_module(), complex ? "view_as_real" : "view_as_complex", "O",
+                                                 none.get()))
+              : Ref<>();
+}
+
+}  // namespace
+
 Ref<> view_torch(PyObject* base, DType dtype, std::span<const std::int64_t> shape,
                  std::span<const std::int64_t> strides, std::int64_t offset) {
   const TorchObjects* torch = objects();
@@ -371,9 +385,16 @@ Ref<> view_torch(PyObject* base, DType dtype, std::span<const std::int64_t> shap
   const TorchLayout* layout = torch_layout();
   FJ_CHECK(layout != nullptr, "torch's layout is not known");
   const void* implementation = read_at<const void*>(base, layout->implementation);
-  FJ_CHECK(layout->dtype_of_code[read_at<std::uint16_t>(implementation, layout->dtype)] == int(dtype),
-           "a view of a tensor has its dtype");
-  const auto start = read_at<std::int64_t>(implementation, layout->storage_offset);
+  const auto own = DType(layout->dtype_of_code[read_at<std::uint16_t>(implementation, layout->dtype)]);
+  auto start = read_at<std::int64_t>(implementation, layout->storage_offset);
+  Ref<> seen;
+  if (own != dtype) {
+    FJ_CHECK(is_complex(own) != is_complex(dtype), "a view of a tensor has its dtype, or that of its parts");
+    seen = seen_as_parts(base, is_complex(own));
+    if (!seen) return {};
+    base = seen.get();
+    start = start * std::int64_t(size_in_bytes(own)) / std::int64_t(size_in_bytes(dtype));
+  }
   const Ref<> sizes = int_tuple(shape), steps = int_tuple(strides);
   const Ref<> first = Ref<>::steal(PyLong_FromLongLong(start + offset));
   if (!sizes || !steps || !first) return {};

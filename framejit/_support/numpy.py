@@ -173,27 +173,52 @@ _delete = getattr(np.delete, "_implementation", None)
 _insert = getattr(np.insert, "_implementation", None)
 
 
-def _of_a_row(axis):
-    return axis is None or type(axis) is int and axis in (0, -1)
+def _along(arr, axis):
+    """The array and the axis that np.delete and np.insert go along; None: NumPy's own code is to say what becomes of them. Several axes
+    only where the result is in the order of rows whatever NumPy makes of the layout."""
+    if not isinstance(arr, np.ndarray) or arr.ndim == 0:
+        return None
+    if axis is None:
+        return (arr if arr.ndim == 1 else arr.ravel()), 0
+    if type(axis) is not int or not -arr.ndim <= axis < arr.ndim or not (arr.ndim == 1 or arr.flags.c_contiguous):
+        return None
+    return arr, axis % arr.ndim
+
+
+def _part(arr, axis, key):
+    return arr[(slice(None),) * axis + (key,)]
 
 
 def delete(arr, obj, axis=None):
-    """np.delete of one element of a row."""
-    if not isinstance(arr, np.ndarray) or arr.ndim != 1 or type(obj) is not int or not -len(arr) <= obj < len(arr) or not _of_a_row(axis):
+    """np.delete of places that are ints."""
+    along = _along(arr, axis)
+    several = type(obj) in (list, tuple) and len(obj) > 1
+    places = obj if several else obj if type(obj) in (list, tuple) else (obj,)
+    if along is None or len(places) == 0 or any(type(place) is not int for place in places):
         return _delete(arr, obj, axis)
-    obj = obj % len(arr)
-    return np.concatenate((arr[:obj], arr[obj + 1:]))
+    rows, axis = along
+    size = rows.shape[axis]
+    if any(not -size <= place < size for place in places):
+        return _delete(arr, obj, axis)
+    places = [place % size for place in places]
+    if several:
+        return _part(rows, axis, [place for place in range(size) if place not in places])
+    return np.concatenate((_part(rows, axis, slice(None, places[0])), _part(rows, axis, slice(places[0] + 1, None))), axis)
 
 
 def insert(arr, obj, values, axis=None):
-    """np.insert of one element, or of several at one place, into a row."""
-    if not isinstance(arr, np.ndarray) or arr.ndim != 1 or type(obj) is not int or not -len(arr) <= obj <= len(arr) or not _of_a_row(axis):
+    """np.insert at one place, which is an int."""
+    along = _along(arr, axis)
+    if along is None or type(obj) is not int or not -along[0].shape[along[1]] <= obj <= along[0].shape[along[1]]:
         return _insert(arr, obj, values, axis)
-    values = np.array(values, ndmin=1, dtype=arr.dtype)
-    if values.ndim != 1:
+    rows, axis = along
+    values = np.moveaxis(np.array(values, ndmin=rows.ndim, dtype=rows.dtype), 0, axis)
+    if values.ndim != rows.ndim:
         return _insert(arr, obj, values, axis)
-    obj = obj + len(arr) if obj < 0 else obj
-    return np.concatenate((arr[:obj], values, arr[obj:]))
+    obj = obj + rows.shape[axis] if obj < 0 else obj
+    shape = rows.shape[:axis] + (values.shape[axis],) + rows.shape[axis + 1:]
+    parts = _part(rows, axis, slice(None, obj)), np.broadcast_to(values, shape), _part(rows, axis, slice(obj, None))
+    return np.concatenate(parts, axis)
 
 
 def traced_instead():

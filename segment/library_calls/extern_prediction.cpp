@@ -140,7 +140,10 @@ struct Reader {
       for (std::size_t i = 0; i < operands.size(); ++i) {
         if (storage == -1 || storage_of(operands[i].get()) != storage) continue;
         array.view_of = int(i);
-        array.offset = method_number(object, "storage_offset") - method_number(operands[i].get(), "storage_offset");
+        // In elements of the view, which may be of another dtype.
+        array.offset = method_number(object, "storage_offset") - method_number(operands[i].get(), "storage_offset") *
+                                                                     method_number(operands[i].get(), "element_size") /
+                                                                     method_number(object, "element_size");
         break;
       }
       array.made_as_view = array.view_of < 0 && method_number(object, "_is_view") == 1;

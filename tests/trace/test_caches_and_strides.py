@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import framejit
-from harness import assert_same
+from harness import assert_same, needs_torch, torch
 
 X = np.linspace(-1, 1, 12).reshape(3, 4)
 
@@ -108,3 +108,28 @@ def test_what_lists_pick_beside_new_axes_has_numpy_s_strides(x):
     assert [part.strides for part in actual] == [part.strides for part in expected]
     assert_same(actual, expected)
     assert framejit.cache_info()["breaks"] == 0
+
+
+@needs_torch
+def test_a_cache_keyed_by_dtypes_and_devices():
+    calls = []
+
+    @functools.lru_cache(maxsize=None)
+    def mask(n, dtype, device, shape=(1, 2)):
+        calls.append(n)
+        return torch.tril(torch.ones(n, n, dtype=dtype, device=device))
+
+    def f(x):
+        return x * mask(x.shape[0], x.dtype, x.device, (2, 3)) + 1
+
+    x = torch.ones(4, 4)
+    compiled = framejit.compile(f)
+    for _ in range(3):
+        assert_same(compiled(x), f(x))
+    assert calls == [4] and len(framejit.explain(compiled).so_far().graphs[-1].nodes) > 1
+    assert_same(compiled(x.double()), f(x.double()))
+    mask(4, torch.float32, x.device, (2, 3)).mul_(5)  # what the cache holds is what is computed with
+    assert_same(compiled(x), f(x))
+    mask.cache_clear()
+    assert_same(compiled(x), x * torch.tril(x) + 1)
+    assert calls == [4, 4, 4]

@@ -187,3 +187,36 @@ def test_a_scalar_s_comparison_warns_where_it_stands_and_once():
             result = function(-(2**63), 1e308)
         seen.append((result, [(str(w.message), w.filename, w.lineno) for w in caught]))
     assert seen[0] == seen[1] == seen[2] and len(seen[2][1]) == 2
+
+
+@pytest.mark.parametrize("scalar", [np.int64(3), np.int32(-5), np.uint8(7), np.int8(-128), np.bool_(True), np.float32(-2.5)], ids=repr)
+def test_operators_and_ranges_of_a_scalar_that_is_given(scalar):
+    def f(x, n):
+        y = x * abs(n)
+        for i in range(n):
+            y = y + i
+        return y, abs(n), np.roll(x, n), np.roll(x, -1, axis=np.int64(0))
+
+    for value in (scalar, scalar, type(scalar)(2), type(scalar)(4)):
+        same_as_eager(f, np.arange(6.0).reshape(2, 3), value, compiles=False)
+    if scalar == 3:
+        same_as_eager(f, np.arange(6.0).reshape(2, 3), scalar, breaks=())
+
+
+@pytest.mark.parametrize("k", [np.array([3, 5, 2]), np.array([-128, 100, 0], np.int8), np.array([0, 255, 200], np.uint8), np.array([1, -1, 0], np.int32),
+                               np.array([-2**63, 2**63 - 1, -1])], ids=lambda k: f"{k.dtype}_{k[0]}")
+def test_operators_of_elements_report_what_numpy_reports(k):
+    for function in (lambda k: (k * 1, -k[0]), lambda k: (k * 1, abs(k[0])), lambda k: (k * 1, k[1] << k[2], k[0] >> 1), lambda k: (k * 1, k[0] // k[2]),
+                     lambda k: (k * 1, k[0] % k[1]), lambda k: (k * 1, k[1] ** 2), lambda k: (k * 1, k[1] ** 0, ~k[1]), lambda k: (k * 1, k[0] % 3)):
+        with warnings.catch_warnings():
+            same_as_eager(function, k, compiles=False, fallback=True)
+
+
+def test_sizes_counted_by_numpy_are_known():
+    def f(x):
+        n = np.prod(x.shape)
+        for i in range(n // 4):
+            x = x + i
+        return x, np.zeros(n - 9) + n % 5
+
+    same_as_eager(f, np.ones((3, 4)), breaks=())

@@ -187,3 +187,129 @@ def test_an_abstract_class_is_asked_again_after_any_registration():
         assert_same(compiled(X, Subject()), f(X, Subject()))
         if kind:
             A.register(kind)
+
+
+def device_of(x, name):
+    device = torch.device(name)
+    y = torch.ones(3, 4, device=device) + x.to(device)
+    return y * 2, device, str(device), f"{device}", repr(device), device.type, x.device == device
+
+
+@needs_torch
+@pytest.mark.parametrize("name", ["cpu", "cpu:0"])
+def test_a_device_is_made_and_named(name):
+    same_as_eager(device_of, torch.from_numpy(X), name, compiles=name == "cpu", breaks=() if name == "cpu" else None)
+    same_as_eager(lambda x: (x * 2, torch.device("cuda", 1).index, torch.device(x.device), torch.device("meta").type), torch.from_numpy(X), breaks=())
+
+
+@needs_torch
+@pytest.mark.parametrize("given", ["nonsense", None, 2.5, "cuda:x"], ids=str)
+def test_what_is_no_device_torch_refuses(given):
+    same_as_eager(lambda x: (x * 2, torch.device(given)), torch.from_numpy(X), compiles=False)
+
+
+@needs_torch
+def test_buffers_kept_by_the_name_of_a_device():
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.steps = {}
+
+        def forward(self, x):
+            if str(x.device) not in self.steps:
+                self.steps[str(x.device)] = torch.arange(4, device=x.device)
+            return x * 2 + self.steps[str(x.device)]
+
+    same_as_eager(lambda x, module: module(module(x)), torch.from_numpy(X), Scaled(), breaks=())
+
+
+@needs_torch
+def test_a_size_is_made_of_ints():
+    def f(x):
+        size = torch.Size([x.shape[0], 2, 2])
+        other = torch.Size((1,)) + x.shape[:1] + torch.Size(2 * n for n in x.shape)
+        return (x + 1).reshape(size), size, size.numel(), other, size == (3, 2, 2), torch.Size(), x.new_zeros(torch.Size([2]))
+
+    same_as_eager(f, torch.from_numpy(X), breaks=())
+    for n in (3, 4, 5):
+        same_as_eager(f, torch.ones(n, 4), breaks=())
+    for given in (["a"], 3, [2.5], [True, 2], [np.int64(2)], {1: 2}):
+        same_as_eager(lambda x, given=given: (x * 2, torch.Size(given)), torch.from_numpy(X), compiles=False)
+
+
+@needs_torch
+def test_whether_a_tensor_lies_in_some_memory_format():
+    def f(x):
+        y = x + 1
+        last = y.is_contiguous(memory_format=torch.channels_last), torch.relu(x).is_contiguous(memory_format=torch.channels_last_3d)
+        return y * 2, last, x.is_contiguous(memory_format=torch.contiguous_format)
+
+    for shape in ((2, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 1), (1, 3, 2, 2), (0, 3, 2, 2), (3, 4), (2, 3, 2, 2, 2)):
+        x = torch.ones(shape)
+        same_as_eager(f, x, breaks=(), compiles=x.numel() > 0)
+        if len(shape) == 4:
+            same_as_eager(f, x.contiguous(memory_format=torch.channels_last), breaks=(), compiles=x.numel() > 0)
+        if len(shape) == 5:
+            same_as_eager(f, x.contiguous(memory_format=torch.channels_last_3d), breaks=())
+    same_as_eager(lambda x: (x * 2, x.is_contiguous(memory_format=torch.preserve_format)), torch.ones(2, 3, 4, 5), compiles=False)
+
+
+@needs_torch
+def test_whether_a_tensor_was_made_in_inference_mode():
+    def f(x):
+        y = x + 1
+        with torch.inference_mode():
+            z = y * 2
+        return y * 3, x.is_inference(), y.is_inference(), z.is_inference(), torch.is_inference(x)
+
+    same_as_eager(f, torch.from_numpy(X), breaks=())
+    with torch.inference_mode():
+        x = torch.ones(3)
+    compiled = framejit.compile(lambda x: x.is_inference())
+    assert compiled(x) is True and compiled(torch.ones(3)) is False
+
+
+class Kind(type):
+    def __eq__(cls, other):
+        return True
+
+    def __hash__(cls):
+        return 1
+
+
+FUNCTIONS = {np.sin, len, same_as_eager, Quiet}
+DTYPES = frozenset({np.dtype("float32"), np.dtype("int8")})
+ODD = {Kind("Odd", (), {})}
+
+
+def test_a_set_of_classes_functions_and_dtypes_is_looked_into():
+    def f(x, kind, function):
+        y = x + 1 if kind in FUNCTIONS else x - 1
+        return y * 2 if x.dtype in DTYPES else y * 3, function in FUNCTIONS, kind not in FUNCTIONS, len(FUNCTIONS)
+
+    same_as_eager(f, X, Quiet, len, breaks=())
+    compiled = framejit.compile(f)
+    for kind, function in ((Quiet, len), (Loud, np.sin), (int, max), (Quiet, same_as_eager)):
+        assert_same(compiled(X, kind, function), f(X, kind, function))
+    FUNCTIONS.discard(Quiet)
+    try:
+        assert_same(compiled(X, Quiet, len), f(X, Quiet, len))
+    finally:
+        FUNCTIONS.add(Quiet)
+    assert_same(compiled(X, Quiet, len), f(X, Quiet, len))
+
+
+def test_classes_that_say_themselves_what_they_are_equal_to_are_asked_by_python():
+    same_as_eager(lambda x, kind: x * 2 if kind in ODD else x, X, Quiet, compiles=False)
+
+
+def test_a_set_of_classes_changed_in_the_trace():
+    def f(x, seen):
+        seen.add(int)
+        for kind in seen | {str}:
+            x = x * len(kind.__name__)
+        return x, seen
+
+    for _ in range(2):
+        seen = {float, Quiet}
+        assert_same(framejit.compile(f)(X, set(seen)), f(X, set(seen)))

@@ -107,14 +107,17 @@ V builtin_range(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("range", a, k, 1, 3);
   auto range = std::make_shared<RangeValue>();
   auto bound = [&](const V& value) {
-    auto expression = t.int_expression(value);
+    const V number = index_number(t, value);
+    auto expression = t.int_expression(number);
+    if (!expression)
+      if (auto known = t.constant_int(number)) expression = SymDim(*known);
     if (!expression) unknown_call("range", a);
     return *expression;
   };
   range->start = a.size() > 1 ? bound(a[0]) : SymDim(0);
   range->stop = bound(a[a.size() > 1 ? 1 : 0]);
   if (a.size() == 3) {
-    auto step = t.constant_int(a[2]);
+    auto step = t.constant_int(index_number(t, a[2]));
     if (!step || *step == 0) unknown_call("range", a);
     range->step = *step;
   }
@@ -271,7 +274,8 @@ V method_or_fold(TraceRun& t, Arguments_& a, Keywords& k, const char* name, cons
 
 V builtin_abs(TraceRun& t, Arguments_& a, Keywords& k) {
   if (a.size() == 1 && k.empty())
-    if (V computed = computed_function(t, Op::abs, a[0])) return computed;
+    for (auto way : {+[](TraceRun& t, const V& number) { return computed_function(t, Op::abs, number); }, scalar_abs})
+      if (V found = way(t, a[0])) return found;
   return method_or_fold(t, a, k, "abs", "__abs__");
 }
 V builtin_round(TraceRun& t, Arguments_& a, Keywords& k) { return method_or_fold(t, a, k, "round", "__round__"); }
@@ -525,6 +529,17 @@ V builtin_tuple(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("tuple", a, k, 0, 1);
   if (!a.empty() && a[0]->kind == ValueKind::Tuple && !as<TupleValue>(a[0])->type) return a[0];
   return t.tuple(a.empty() ? std::vector<V>() : listed_items(t, a[0]));
+}
+
+/// torch.Size of ints alone: it takes what has an __index__ too, but keeps some of these as they are.
+V builtin_torch_size(TraceRun& t, Arguments_& a, Keywords& k) {
+  expect("torch.Size", a, k, 0, 1);
+  const std::vector<V> sizes = a.empty() ? std::vector<V>() : listed_items(t, a[0]);
+  for (const V& size : sizes)
+    if (t.type_of(size) != &PyLong_Type || !t.int_expression(size)) unknown_call("torch.Size", a);
+  V made = t.tuple(sizes);
+  as<TupleValue>(made)->type = Ref<>::steal(PyObject_GetAttrString(torch_module(), "Size"));
+  return made;
 }
 
 V builtin_list(TraceRun& t, Arguments_& a, Keywords& k) {

@@ -502,6 +502,11 @@ int ExitBuilder::build_array(const V& value) {
   const bool was_view =
       storage.made_as_view && storage.version > 0 && !storage.inference && !t_.requires_gradient(array);
   bool owner = array.view.empty() && !array.is_view && !was_view;
+  // To torch view(dtype) shares memory and is no view: nothing here makes another such tensor.
+  if (array.library == Library::Torch && std::any_of(array.view.begin(), array.view.end(), [](const ViewStep& step) {
+        return step.op == Op::extern_call && step.attrs.get<std::string>("callee") == "view";
+      }))
+    cannot(value);
   const bool crosses = array.library != storage.library;
   // Of the owner's library again by way of the other one: a tensor of its own, no view.
   const bool returns = array.library == Library::Torch && !crosses && array.torch_version != storage.torch_version;

@@ -81,6 +81,7 @@ class ExternBuilder {
   Strides layout_given(const ArrayValue& array) const;
   void write_numpy(const ExternArgument& argument);
   V view_of_new(ValueId value, const ExternResult& result);
+  SymDim offset_as(const ArrayValue& base, DType dtype);
   std::vector<ExternArray> operand_arrays(std::span<const std::int64_t> symbols) const;
   const Prediction& predicted(std::span<const std::int64_t> symbols) {
     return predict(call_, operand_arrays(symbols), symbols);
@@ -275,6 +276,15 @@ void ExternBuilder::prepare_numpy() {
 }
 
 /// An array that owns memory, with the axes in the order in which they lie in it, and the result as a view of that.
+/// Where the array begins in its memory, in elements of the dtype of a view of it.
+SymDim ExternBuilder::offset_as(const ArrayValue& base, DType dtype) {
+  const auto before = std::int64_t(size_in_bytes(base.dtype)), after = std::int64_t(size_in_bytes(dtype));
+  if (before % after == 0) return base.offset * SymDim(before / after);
+  if (!base.offset.is_constant() || base.offset.value() * before % after)
+    give_up("`" + call_.name + "` returns a view as another dtype of memory at an offset");
+  return base.offset.value() * before / after;
+}
+
 V ExternBuilder::view_of_new(ValueId value, const ExternResult& result) {
   Axes order = all_axes(int(result.shape.size())), back(order.size());
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
@@ -812,9 +822,9 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     }
     const auto& base = operand_values_[std::size_t(result.view_of)];
     ViewStep step{Op::extern_call, attrs, base->shape, result.shape, types, int(i)};
-    auto view = t_.new_view(base, std::move(step), result.shape, result.strides, base->offset + result.offset);
+    const SymDim start = offset_as(*base, result.dtype);
+    auto view = t_.new_view(base, std::move(step), result.shape, result.strides, start + result.offset);
     view->dtype = result.dtype;
-    if (view->dtype != base->dtype) give_up("`" + call_.name + "` returns a view as another dtype");
     view->contents = values[i];
     view->contents_version = view->storage->version;
     if (effects.detaches) {

@@ -359,6 +359,8 @@ ValueId undo(Graph& graph, const ViewStep& step, ValueId before, ValueId after, 
     case Op::reshape:
       attrs.set("shape", step.shape_before);
       return graph.add(Op::reshape, {after}, attrs, where);
+    case Op::extern_call:
+      break_graph(BreakReason::MutationOfInput, "a write through a view that the library makes");
     default:
       break_graph(BreakReason::MutationOfInput, "a write through a view that shows elements more than once");
   }

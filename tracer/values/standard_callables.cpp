@@ -92,6 +92,13 @@ V answer_of_cache(TraceRun& t, PyObject* wrapper, const Ref<>& arguments, PyObje
   return t.wrap(object ? object : Py_False, source);
 }
 
+/// Arguments that a cache tells apart by what they are, for ever: constants, dtypes and devices, and tuples of these.
+bool is_cache_key(PyObject* object) {
+  if (!PyTuple_CheckExact(object)) return is_plain(object) || dtype_from_object(object) || is_torch_value(object);
+  return std::all_of(&PyTuple_GET_ITEM(object, 0), &PyTuple_GET_ITEM(object, 0) + PyTuple_GET_SIZE(object),
+                     is_cache_key);
+}
+
 /// The wrapped function is traced as if it were called, unless the cache has an answer; the real cache is asked when
 /// the segment runs, and a segment is only good as long as it gives this same constant (RecipeOp::Expect).
 V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<V>& positional, Keywords& keywords) {
@@ -102,7 +109,7 @@ V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<
   for (V& value : constants) {
     value = value->kind == ValueKind::SymInt ? t.integer(*t.constant_int(value)) : value;
     PyObject* object = t.constant_object(value);
-    if (!object || !is_plain(object)) return nullptr;
+    if (!object || !is_cache_key(object)) return nullptr;
   }
   auto& known = *as<ObjectValue>(callable);
   if (known.source) add_guard(t, GuardKind::Identity, known.source, wrapper);
@@ -363,7 +370,10 @@ V make_functional(TraceRun& t, PyTypeObject* type, const std::vector<V>& positio
     return instance;
   }
   const bool limits = (name == "torch.finfo" || name == "torch.iinfo") && positional.size() == 1 && keywords.empty();
-  if (!limits && name != "operator.attrgetter" && name != "operator.itemgetter" && name != "operator.methodcaller")
+  // Of an index alone it is a device of the accelerator that there is.
+  const bool device = name == "torch.device" && !positional.empty() && positional[0]->kind == ValueKind::Object &&
+                      !PyLong_Check(as<ObjectValue>(positional[0])->object.get());
+  if (!limits && !device && name != "operator.attrgetter" && name != "operator.itemgetter" && name != "operator.methodcaller")
     return nullptr;
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
   for (std::size_t i = 0; i < positional.size(); ++i) {

@@ -8,10 +8,12 @@
 #include <opcode.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "cpython/cpython.h"
 #include "tracer/frontends/indexing.h"
 #include "tracer/frontends/numpy/parts.h"
+#include "tracer/values/numbers/constant_conditions.h"
 
 namespace fj {
 namespace {
@@ -55,15 +57,25 @@ bool reports_overflow(Tracer& tracer, const V& a, const V& b) {
 /// Below what an operator on integers of 64 bits can't overflow.
 std::int64_t harmless_operand(int operation) { return std::int64_t(1) << (operation == NB_MULTIPLY ? 31 : 62); }
 
+/// The scalar, where the condition holds; else the program fails.
+V checked_scalar(Tracer& tracer, const ArrayValue& scalar, ValueId holds) {
+  const ValueId value = tracer.read(scalar);
+  const bool always = constant_condition(tracer.graph(), holds).value_or(false);
+  auto result = tracer.new_array(Library::Numpy, always ? value : tracer.checked(value, holds));
+  result->numpy_scalar = true;
+  return result;
+}
+
 /// The scalar `made` by an operator on integer scalars that may overflow: where it does, or is near to it, the program
 /// fails, and NumPy computes and reports.
 V without_overflow(Tracer& tracer, int operation, const V& a, const V& b, const V& made) {
   Array scalar = array_of(made);
   if (!scalar || !scalar->numpy_scalar) unsupported("a sequence with an integer NumPy scalar");
-  if (scalar->dtype == DType::Bool || operation == NB_AND || operation == NB_OR || operation == NB_XOR ||
-      operation == NB_TRUE_DIVIDE)
+  constexpr int kSilent[] = {NB_AND, NB_OR, NB_XOR, NB_TRUE_DIVIDE, NB_LSHIFT, NB_RSHIFT, NB_POWER};
+  if (scalar->dtype == DType::Bool || std::find(std::begin(kSilent), std::end(kSilent), operation) != std::end(kSilent))
     return made;
-  const bool known = operation == NB_ADD || operation == NB_SUBTRACT || operation == NB_MULTIPLY;
+  const bool divides = operation == NB_FLOOR_DIVIDE || operation == NB_REMAINDER;
+  const bool known = divides || operation == NB_ADD || operation == NB_SUBTRACT || operation == NB_MULTIPLY;
   const bool unsigned_64 = is_unsigned_integer(scalar->dtype) && size_in_bytes(scalar->dtype) == 8;
   if (!known || !is_integer(scalar->dtype) || unsigned_64) unsupported("arithmetic on integer NumPy scalars");
   auto number = [&](std::int64_t value) { return constant(tracer, DType::I64, value); };
@@ -78,14 +90,26 @@ V without_overflow(Tracer& tracer, int operation, const V& a, const V& b, const 
     wide.push_back(operand_value(tracer, numpy_operand(tracer, operand), DType::I64));
     require_range(wide.back(), -harmless_operand(operation) + 1, harmless_operand(operation) - 1);
   }
-  if (const auto bits = 8 * size_in_bytes(scalar->dtype); bits < 64) {
+  if (divides) {
+    // By zero, and the lowest number by -1.
+    for (std::int64_t refused : {0, -1})
+      holds = emit(tracer, Op::bit_and, {holds, emit(tracer, Op::ne, {wide[1], number(refused)})});
+  } else if (const auto bits = 8 * size_in_bytes(scalar->dtype); bits < 64) {
     const std::int64_t span = std::int64_t(1) << (is_unsigned_integer(scalar->dtype) ? bits : bits - 1);
     const Op op = operation == NB_ADD ? Op::add : operation == NB_SUBTRACT ? Op::sub : Op::mul;
     require_range(emit(tracer, op, {wide[0], wide[1]}), is_unsigned_integer(scalar->dtype) ? 0 : -span, span - 1);
   }
-  auto result = tracer.new_array(Library::Numpy, tracer.checked(tracer.read(*scalar), holds));
-  result->numpy_scalar = true;
-  return result;
+  return checked_scalar(tracer, *scalar, holds);
+}
+
+/// `-a`, which is no number of its dtype where `a` is the lowest, or unsigned and not zero.
+V negated(Tracer& tracer, const Array& a) {
+  const Array made = array_of(numpy_ufunc(tracer, "negative", {a}));
+  const ValueId value = tracer.read(*a);
+  if (is_unsigned_integer(a->dtype))
+    return checked_scalar(tracer, *made, emit(tracer, Op::eq, {value, constant(tracer, a->dtype, 0)}));
+  const std::int64_t lowest = std::numeric_limits<std::int64_t>::min() >> (64 - 8 * size_in_bytes(a->dtype));
+  return checked_scalar(tracer, *made, emit(tracer, Op::ne, {value, constant(tracer, a->dtype, lowest)}));
 }
 
 /// fast_scalar_power: arrays to the power of a Python number that has a cheaper ufunc. Null: none.
@@ -146,10 +170,8 @@ V numpy_binary(Tracer& tracer, int nb_op, const V& a, const V& b) {
     // A list or tuple is repeated by a scalar, or refuses.
     const bool repeats = (is_sequence(a) && is_scalar(b)) || (is_sequence(b) && is_scalar(a));
     if (repeats && row.operation == NB_MULTIPLY) unsupported("a sequence times a NumPy scalar");
-    if (reports_overflow(tracer, a, b)) {
-      if (row.operation == NB_POWER) unsupported("arithmetic on integer NumPy scalars");
+    if (reports_overflow(tracer, a, b))
       return without_overflow(tracer, row.operation, a, b, numpy_ufunc(tracer, row.ufunc, {a, b}));
-    }
     if (row.operation == NB_POWER)
       if (V fast = fast_power(tracer, a, b, nullptr)) return fast;
     return numpy_ufunc(tracer, row.ufunc, {a, b});
@@ -167,8 +189,7 @@ V numpy_compare(Tracer& tracer, int comparison, const V& a, const V& b) {
 V numpy_unary(Tracer& tracer, int opcode, const Array& a) {
   switch (opcode) {
     case FJ_UNARY_NEGATIVE:
-      if (reports_overflow(tracer, a, nullptr)) unsupported("arithmetic on integer NumPy scalars");
-      return numpy_ufunc(tracer, "negative", {a});
+      return reports_overflow(tracer, a, nullptr) ? negated(tracer, a) : numpy_ufunc(tracer, "negative", {a});
     case FJ_UNARY_POSITIVE: return numpy_ufunc(tracer, "positive", {a});
     case FJ_UNARY_INVERT: return numpy_ufunc(tracer, "invert", {a});
     default: unsupported("this operator on an ndarray");

@@ -509,6 +509,17 @@ V numpy_fliplr(Tracer& tracer, const Arguments& arguments) {
   return flip_axes(tracer, x, {normalise_axis(1, x->rank())});
 }
 
+namespace {
+
+/// An integer of NumPy's that is a constant of the trace.
+bool is_known_scalar(Tracer& tracer, const V& value) {
+  const Array array = array_of(value);
+  auto* held = as<ObjectValue>(value);
+  return array ? array->rank() == 0 && tracer.constant_int(value) : held && PyIndex_Check(held->object.get());
+}
+
+}  // namespace
+
 V numpy_roll(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.roll", arguments, "a, shift, axis");
   Array x = viewable(tracer, p.required("a"));
@@ -517,7 +528,8 @@ V numpy_roll(Tracer& tracer, const Arguments& arguments) {
   if (flat) value = reshape(tracer, value, {product(x->shape)});
   auto values = [&](const V& v) {
     std::vector<std::int64_t> result;
-    if (tracer.int_expression(v)) result.push_back(int_argument(tracer, v));
+    const bool scalar = tracer.int_expression(v) || tracer.scalar_index(v) || is_known_scalar(tracer, v);
+    if (scalar) result.push_back(int_argument(tracer, v));
     else for (const V& item : tracer.sequence_items(v)) result.push_back(int_argument(tracer, item));
     return result;
   };

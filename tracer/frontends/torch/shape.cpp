@@ -124,7 +124,7 @@ V torch_view(Tracer& tracer, const Arguments& arguments) {
     const auto dtype = object ? dtype_from_object(object) : std::nullopt;
     if (dtype && *dtype == x->dtype)
       break_graph(BreakReason::UnsupportedObject, "view() as the same dtype, which shares memory but is no view");
-    if (dtype) unsupported("view() as another dtype");
+    if (dtype) return torch_extern(tracer, "Tensor.view", arguments);
   }
   return viewed(tracer, x, torch_sizes(tracer, arguments, 1, "size"));
 }
@@ -932,9 +932,19 @@ V torch_element_size(Tracer& tracer, const Arguments& arguments) {
 
 V torch_is_contiguous(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "is_contiguous", arguments, "input, memory_format");
-  if (!is_contiguous_format(tracer, p["memory_format"])) p.refuse("a memory format");
   Array x = torch_tensor(tracer, p.required("input"));
-  return tracer.boolean(is_contiguous(tracer, x->shape, x->strides));
+  if (is_contiguous_format(tracer, p["memory_format"]))
+    return tracer.boolean(is_contiguous(tracer, x->shape, x->strides));
+  const Ref<> format = tracer.constant_object(p["memory_format"]);
+  const int rank = format.get() == torch_object("channels_last").get()      ? 4
+                   : format.get() == torch_object("channels_last_3d").get() ? 5
+                                                                            : 0;
+  if (!rank) p.refuse("a memory format");
+  return tracer.boolean(x->rank() == rank && is_channels_last(tracer, x->shape, x->strides));
+}
+
+V torch_is_inference(Tracer& tracer, const Arguments& arguments) {
+  return tracer.boolean(self(tracer, arguments)->storage->inference);
 }
 
 V torch_len(Tracer& tracer, const Arguments& arguments) {

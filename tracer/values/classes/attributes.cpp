@@ -205,7 +205,8 @@ V bind_class_attribute(TraceRun& t, PyObject* found, const V& self, PyTypeObject
     if (!bound) break_graph(BreakReason::UnsupportedObject, take_error());
     return wrap_constant(t, t.keep(bound).get());
   }
-  if (is_function_like(found)) return bound_method(t, wrap_constant(t, found), self);
+  if (is_function_like(found) || !std::strcmp(Py_TYPE(found)->tp_name, "functools._lru_cache_wrapper"))
+    return bound_method(t, wrap_constant(t, found), self);
   if (is_tuple_getter(found)) {
     // (class, (index, text))
     Ref<> parts = Ref<>::steal(PyObject_CallMethod(found, "__reduce__", nullptr));

@@ -258,6 +258,13 @@ void leave_unopened(TraceRun& t, ListValue& list, const Ref<>& object) {
   };
 }
 
+/// Whether no code of the user's says what the object is equal to: a class, a function, a dtype.
+bool is_itself_alone(PyObject* object) {
+  const PyTypeObject* type = Py_TYPE(object);
+  return PyCFunction_Check(object) || dtype_from_object(object) || is_torch_value(object) ||
+         (type->tp_hash == PyBaseObject_Type.tp_hash && type->tp_richcompare == PyBaseObject_Type.tp_richcompare);
+}
+
 }  // namespace
 
 V wrap_builtin(TraceRun& t, PyObject* object, SourceRef source) {
@@ -315,7 +322,9 @@ V wrap_builtin(TraceRun& t, PyObject* object, SourceRef source) {
     Ref<> items = elements_of(object);
     for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items.get()); ++i) {
       PyObject* item = PyList_GET_ITEM(items.get(), i);
-      if (!is_plain(item) && !(PyTuple_CheckExact(item) && t.constant_object(wrap_constant(t, item)))) return nullptr;
+      const bool known = is_plain(item) || ((PyTuple_CheckExact(item) || is_itself_alone(item)) &&
+                                            t.constant_object(wrap_constant(t, item)));
+      if (!known) return nullptr;
     }
     auto set = std::make_shared<SetValue>(PyFrozenSet_Check(object));
     set->source = source;

@@ -256,6 +256,10 @@ V array_operand(TraceRun& t, const V& value, const V& array) {
 V index_number(TraceRun& t, const V& value) {
   if (value->kind == ValueKind::SymInt) return value;
   if (V index = t.scalar_index(value)) return index;
+  auto* held = as<ObjectValue>(value);
+  const auto dtype = held ? numpy_scalar_dtype(held->object.get()) : std::nullopt;
+  if (dtype && is_integer(*dtype) && *dtype != DType::Bool)
+    return wrap_constant(t, t.keep(Ref<>::steal(PyNumber_Index(t.constant_object(value)))).get());
   V method = python_method(t, value, "__index__");
   if (!method || PyType_IsSubtype(t.type_of(value), &PyLong_Type))
     return number_part(t, value);  // an int is its own index
@@ -622,6 +626,14 @@ V unary(TraceRun& t, int opcode, const V& a) {
   Ref<> result = Ref<>::steal(function(object));
   if (!result) raise_python_error(t);
   return wrap_constant(t, t.keep(result).get());
+}
+
+V scalar_abs(TraceRun& t, const V& value) {
+  auto* held = as<ObjectValue>(value);
+  if (!held || !numpy_scalar_dtype(held->object.get())) return nullptr;
+  if (V scalar = t.changing_scalar(value)) return array_method(t, scalar, "__abs__", {});
+  PyObject* object = t.constant_object(value);
+  return fold_scalars(t, [&] { return PyNumber_Absolute(object); });
 }
 
 /// What the classes of a and b say in Python; nothing: they leave it to C code.
