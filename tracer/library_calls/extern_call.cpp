@@ -275,7 +275,6 @@ void ExternBuilder::prepare_numpy() {
     if (PyUnicode_CompareWithASCIIString(name.get(), "out") == 0) write_numpy(argument);
 }
 
-/// An array that owns memory, with the axes in the order in which they lie in it, and the result as a view of that.
 /// Where the array begins in its memory, in elements of the dtype of a view of it.
 SymDim ExternBuilder::offset_as(const ArrayValue& base, DType dtype) {
   const auto before = std::int64_t(size_in_bytes(base.dtype)), after = std::int64_t(size_in_bytes(dtype));
@@ -285,6 +284,7 @@ SymDim ExternBuilder::offset_as(const ArrayValue& base, DType dtype) {
   return base.offset.value() * before / after;
 }
 
+/// An array that owns memory, with the axes in the order in which they lie in it, and the result as a view of that.
 V ExternBuilder::view_of_new(ValueId value, const ExternResult& result) {
   Axes order = all_axes(int(result.shape.size())), back(order.size());
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
