@@ -77,6 +77,21 @@ def test_no_call_of_the_library_is_needed(name):
     assert len(report.graphs) == 1 and "extern_call" not in str(report.graphs[0])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_with_out_nothing_is_cast(dtype):
+    def outcome(function):
+        out = torch.zeros(3, 5, dtype=dtype)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            try:
+                function(torch.ones(3, 4) / 3, torch.ones(4, 5), out)
+            except RuntimeError as error:
+                return str(error)
+        return out
+
+    found, expected = (outcome(f) for f in (framejit.compile(lambda a, b, out: torch.matmul(a, b, out=out)), lambda a, b, out: torch.matmul(a, b, out=out)))
+    assert found == expected if isinstance(expected, str) else torch.equal(found, expected)
+
+
 def test_a_weight_may_be_written_before_backward():
     """The derivative reads the copy that autocast made of it."""
     def loss(x, w):
