@@ -68,10 +68,34 @@ def test_another_is_the_librarys(name):
     close(framejit.compile(convolved)(*given), convolved(*given))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
 def test_of_other_dtypes_it_is_the_librarys(dtype):
     x, weight = tensors([(2, 3, 6, 6), (4, 3, 3, 3)], False, dtype)
     assert torch.equal(framejit.compile(torch.conv2d)(x, weight), torch.conv2d(x, weight))
+
+
+def test_of_bfloat16_it_is_computed_in_float32_and_rounded_once():
+    x, weight = tensors([(2, 3, 6, 6), (4, 3, 3, 3)], False, torch.bfloat16)
+    assert "extern_call" not in str(framejit.explain(torch.conv2d)(x, weight).graphs[0])
+    torch.testing.assert_close(framejit.compile(torch.conv2d)(x, weight), torch.conv2d(x.float(), weight.float()).bfloat16(), rtol=0.01, atol=0.01)
+
+
+@pytest.mark.parametrize("image", [(2, 1, 8, 8), (2, 3, 1, 4), (1, 1, 1, 1), (2, 1, 1, 4), (1, 3, 4, 4)])
+@pytest.mark.parametrize("kernel", [(4, 1, 1), (1, 1, 1), (4, 3, 3), (1, 1, 3)])
+def test_where_axes_of_one_element_decide_the_layout(image, kernel):
+    """One function for all layouts, which differ in the strides of axes of one element."""
+    def laid_out(x):
+        return x, x.to(memory_format=torch.channels_last), x.transpose(0, 1).contiguous().transpose(0, 1)
+
+    def convolved(x, weight):
+        return F.conv2d(x, weight, None, 1, 1)
+
+    compiled = framejit.compile(convolved)
+    for x in laid_out(torch.randn(image)):
+        for weight in laid_out(torch.randn(kernel[0], image[1], *kernel[1:])):
+            found, expected = compiled(x, weight), convolved(x, weight)
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+            assert found.stride() == expected.stride()
 
 
 def test_the_format_of_channels_last_is_kept():
