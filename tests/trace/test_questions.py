@@ -313,3 +313,15 @@ def test_a_set_of_classes_changed_in_the_trace():
     for _ in range(2):
         seen = {float, Quiet}
         assert_same(framejit.compile(f)(X, set(seen)), f(X, set(seen)))
+
+
+def test_an_object_in_a_set_is_let_go_as_eagerly():
+    class Thing:
+        pass
+
+    compiled = framejit.compile(lambda x, held: x + len(held))
+    thing = Thing()
+    gone = weakref.ref(thing)
+    assert_same(compiled(X, {thing}), X + 1)
+    del thing
+    assert gone() is None

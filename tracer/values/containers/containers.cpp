@@ -258,11 +258,13 @@ void leave_unopened(TraceRun& t, ListValue& list, const Ref<>& object) {
   };
 }
 
-/// Whether no code of the user's says what the object is equal to: a class, a function, a dtype.
+/// A class, function or dtype that no code of the user's compares with others.
 bool is_itself_alone(PyObject* object) {
   const PyTypeObject* type = Py_TYPE(object);
-  return PyCFunction_Check(object) || dtype_from_object(object) || is_torch_value(object) ||
-         (type->tp_hash == PyBaseObject_Type.tp_hash && type->tp_richcompare == PyBaseObject_Type.tp_richcompare);
+  return PyFunction_Check(object) || PyCFunction_Check(object) || dtype_from_object(object) ||
+         is_torch_value(object) || !std::strcmp(type->tp_name, "numpy.ufunc") ||
+         (PyType_Check(object) && type->tp_hash == PyBaseObject_Type.tp_hash &&
+          type->tp_richcompare == PyBaseObject_Type.tp_richcompare);
 }
 
 }  // namespace
