@@ -27,6 +27,9 @@ class ExportedProgram:
 
     graph: the `Graph`, which may be edited. signature: parameters, results and ranges, with a text to be read. state: parameters,
     buffers and other arrays that are no arguments, by their paths. ranges: by the name of a Dim, (min, max), where None is no bound.
+
+        program = framejit.ExportedProgram.load("model.program")
+        result = program(x)
     """
 
     def __init__(self, graph):
