@@ -162,11 +162,12 @@ V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments, PyObj
     ask_library(tracer, row->library, handler, callable, arguments);
   LibraryChoice choice(tracer);
   if (V written = callable ? torch_into(tracer, handler, arguments, callable) : nullptr) return written;
-  const AutocastOperands autocast(tracer, handler, arguments);
-  V result = handler(tracer, autocast.arguments(arguments));
+  const std::optional<Arguments> cast = torch_autocast(tracer, handler, arguments);
+  const Arguments& given = cast ? *cast : arguments;
+  V result = handler(tracer, given);
   choice.done();
   if (!torch_gradient_known(handler)) require_no_gradient(tracer, first);
-  torch_note_saved(tracer, handler, autocast.arguments(arguments), result);
+  torch_note_saved(tracer, handler, given, result);
   if (callable && !arguments.positional.empty())
     torch_note_views(tracer, arguments.positional[0], callable,
                      {arguments.positional.begin() + 1, arguments.positional.end()}, arguments.keywords, result);

@@ -52,19 +52,9 @@ bool torch_operator_gradient_known(int nb_op);
 V torch_into(Tracer& tracer, Handler handler, const Arguments& arguments, PyObject* callable);
 /// Notes what torch saves of the call besides: a row of gradients.def.
 void torch_note_saved(Tracer& tracer, Handler handler, const Arguments& arguments, const V& result);
-/// While it lives a row of torch's runs; its operands are those that torch's autocast gives the function
-/// (torch/autocast.cpp).
-class AutocastOperands {
- public:
-  AutocastOperands(Tracer& tracer, Handler handler, const Arguments& arguments);
-  ~AutocastOperands();
-  AutocastOperands(const AutocastOperands&) = delete;
-  const Arguments& arguments(const Arguments& given) const { return cast_ ? *cast_ : given; }
-
- private:
-  const bool outside_;
-  std::optional<Arguments> cast_;
-};
+/// The arguments as torch's autocast gives them to the function of a row; nothing: as they are. Breaks
+/// (UnsupportedOperation) where the library's function is to run under autocast.
+std::optional<Arguments> torch_autocast(Tracer& tracer, Handler handler, const Arguments& arguments);
 /// Notes that function(base, *arguments, **keywords) returns `result`, if that is a view of base, or several.
 void torch_note_views(Tracer& tracer, const V& base, PyObject* function, const std::vector<V>& arguments,
                       const std::vector<std::pair<std::string, V>>& keywords, const V& result);

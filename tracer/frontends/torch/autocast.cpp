@@ -1,6 +1,6 @@
 /// What torch's autocast of the CPU does to the operands of functions that have a row: they are cast before the row
-/// runs, as its kernels do before the function (aten/src/ATen/autocast_mode.h of torch). Other functions that it casts
-/// are the library's, which is called under autocast.
+/// runs, as its kernels do before the function (aten/src/ATen/autocast_mode.h of torch). In-place forms and those with
+/// `out` it leaves alone.
 #include <unordered_map>
 
 #include "arrays/torch_modes.h"
@@ -11,24 +11,30 @@
 namespace fj {
 namespace {
 
-enum class Policy : std::uint8_t { Lower, Float32, Widest };
+enum class Policy : std::uint8_t {
+  Lower,    // to autocast's dtype
+  Float32,
+  Widest,   // to the widest dtype there is
+  Library,  // the function is several that are cast, or one that casts in another way: it runs under autocast
+};
 
 const std::unordered_map<Handler, Policy>& policies() {
   const auto* known = once([] {
-    return new std::unordered_map<Handler, Policy>{
-        {torch_matmul, Policy::Lower},      {torch_mm, Policy::Lower},          {torch_bmm, Policy::Lower},
-        {torch_addmm, Policy::Lower},       {torch_baddbmm, Policy::Lower},     {torch_linear, Policy::Lower},
-        {torch_conv1d, Policy::Lower},      {torch_conv2d, Policy::Lower},      {torch_conv3d, Policy::Lower},
-        {torch_f_mse_loss, Policy::Float32}, {torch_f_l1_loss, Policy::Float32}, {torch_f_nll_loss, Policy::Float32},
-        {torch_f_cross_entropy, Policy::Float32},
-        {torch_cat, Policy::Widest},        {torch_stack, Policy::Widest},
-    };
+    auto* rows = new std::unordered_map<Handler, Policy>;
+    for (Handler handler : {torch_matmul, torch_mm, torch_bmm, torch_addmm, torch_baddbmm, torch_linear, torch_conv1d,
+                            torch_conv2d, torch_conv3d})
+      rows->emplace(handler, Policy::Lower);
+    for (Handler handler : {torch_f_mse_loss, torch_f_l1_loss, torch_f_nll_loss, torch_f_cross_entropy})
+      rows->emplace(handler, Policy::Float32);
+    for (Handler handler : {torch_cat, torch_stack}) rows->emplace(handler, Policy::Widest);
+    for (Handler handler : {torch_inner, torch_einsum, torch_prod, torch_hstack, torch_vstack, torch_f_attention,
+                            torch_encoder_layer, torch_lstm_cell, torch_gru_cell, torch_rnn_tanh_cell,
+                            torch_rnn_relu_cell})
+      rows->emplace(handler, Policy::Library);
+    return rows;
   });
   return *known;
 }
-
-/// Set while a row runs whose operands are cast.
-thread_local bool operands_are_cast = false;
 
 /// Of a list: whether all tensors in it have one dtype, so that none is the widest.
 bool of_one_dtype(Tracer& tracer, const Arguments& arguments) {
@@ -53,24 +59,20 @@ V cast_argument(Tracer& tracer, const V& value, DType to) {
 
 }  // namespace
 
-void leave_to_autocast() {
-  if (!operands_are_cast && torch_autocast_dtype()) unsupported("an operation that autocast casts");
-}
-
-AutocastOperands::AutocastOperands(Tracer& tracer, Handler handler, const Arguments& arguments) : outside_(operands_are_cast) {
-  operands_are_cast = false;
+std::optional<Arguments> torch_autocast(Tracer& tracer, Handler handler, const Arguments& arguments) {
   const auto policy = policies().find(handler);
-  if (policy == policies().end()) return;
+  if (policy == policies().end()) return std::nullopt;
   const auto lower = torch_autocast_dtype();
-  if (!lower || (policy->second == Policy::Widest && !of_one_dtype(tracer, arguments))) return;
-  operands_are_cast = true;
-  if (policy->second == Policy::Widest) return;
+  if (!lower) return std::nullopt;
+  const bool widest = policy->second == Policy::Widest;
+  if (policy->second == Policy::Library || (widest && !of_one_dtype(tracer, arguments)))
+    unsupported("an operation that autocast casts");
+  if (widest) return std::nullopt;
   const DType to = policy->second == Policy::Lower ? *lower : DType::F32;
-  cast_ = arguments;
-  for (V& value : cast_->positional) value = cast_argument(tracer, value, to);
-  for (auto& [name, value] : cast_->keywords) value = cast_argument(tracer, value, to);
+  Arguments cast = arguments;
+  for (V& value : cast.positional) value = cast_argument(tracer, value, to);
+  for (auto& [name, value] : cast.keywords) value = cast_argument(tracer, value, to);
+  return cast;
 }
-
-AutocastOperands::~AutocastOperands() { operands_are_cast = outside_; }
 
 }  // namespace fj

@@ -87,7 +87,6 @@ bool by_products(const std::vector<std::string>& terms) {
 }  // namespace
 
 V torch_einsum(Tracer& tracer, const Arguments& arguments) {
-  leave_to_autocast();
   const std::vector<V>& given = arguments.positional;
   PyObject* const equation = given.empty() ? nullptr : tracer.constant_object(given[0]);
   if (!equation || !PyUnicode_Check(equation) || !arguments.keywords.empty())

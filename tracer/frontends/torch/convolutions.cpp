@@ -82,7 +82,6 @@ ValueId windows_of(Tracer& tracer, ValueId image, const std::vector<Axis>& axes)
 
 V convolution(Tracer& tracer, const char* name, std::size_t count, const Arguments& arguments) {
   Parameters p(tracer, name, arguments, "input, weight, bias, stride, padding, dilation, groups");
-  leave_to_autocast();
   if (tracer.keeps_calls()) p.refuse("a graph that is edited, in which it is one call");
   Array x = torch_tensor(tracer, p.required("input")), weight = torch_tensor(tracer, p.required("weight"));
   Array bias = p.absent("bias") ? nullptr : torch_tensor(tracer, p["bias"]);
@@ -90,8 +89,9 @@ V convolution(Tracer& tracer, const char* name, std::size_t count, const Argumen
     return array->dtype == x->dtype && array->storage->device == kHost && array->shape.size() == rank &&
            array->strides == row_major(array->shape);  // of axes of one element too: the library asks for these
   };
-  if ((x->dtype != DType::F32 && x->dtype != DType::BF16) || !suits(x, count + 2) || !suits(weight, count + 2) || (bias && !suits(bias, 1)))
-    p.refuse("tensors of other than float32 and bfloat16, in another order in memory, or without an axis for the images");
+  if (x->dtype != DType::F32 && x->dtype != DType::BF16) p.refuse("tensors of this dtype");
+  if (!suits(x, count + 2) || !suits(weight, count + 2) || (bias && !suits(bias, 1)))
+    p.refuse("tensors of different dtypes, in another order in memory, or without an axis for the images");
   // The columns are written row by row: in short rows of a length that is not known, at half of the library's speed.
   if (!x->shape.back().is_constant()) p.refuse("images whose rows change their length");
   if (p.integer("groups", 1) != 1) p.refuse("groups of channels");
@@ -107,7 +107,7 @@ V convolution(Tracer& tracer, const char* name, std::size_t count, const Argumen
   }
   const SymDim rows = fj::product(columns), places = fj::product(windows), products = kernel[0] * rows * places;
   if (tracer.decide(products, Py_EQ, 0)) p.refuse("no elements");
-  if (!tracer.prefers(products, Py_LE, kMostProducts)) p.refuse("many elements, which the library's kernel is made for");
+  if (!tracer.prefers(products, Py_LE, kMostProducts)) p.refuse("many elements");
 
   // To torch a gradient depends on what it is the gradient of, which the two products do not.
   const auto read = [&](const Array& array) {

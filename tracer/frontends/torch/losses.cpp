@@ -18,7 +18,6 @@ V reduced_loss(Tracer& tracer, const Parameters& p, ValueId value, const TorchOp
 }
 
 V pointwise_loss(Tracer& tracer, const char* name, const Arguments& arguments, bool square) {
-  leave_to_autocast();
   Parameters p(tracer, name, arguments, "input, target, size_average, reduce, reduction, weight");
   TorchOperands operands{torch_operand(tracer, p.required("input")), torch_operand(tracer, p.required("target"))};
   for (const TorchOperand& operand : operands)
@@ -67,7 +66,6 @@ struct Classes {
 /// Breaks where torch's own function has to run: it raises, or rounds after every step (half types), or the target
 /// holds probabilities.
 Classes classes(Tracer& tracer, const Parameters& p) {
-  leave_to_autocast();
   p.unsupported("size_average, reduce");
   const Array x = torch_tensor(tracer, p.required("input")), target = torch_tensor(tracer, p.required("target"));
   if ((x->dtype != DType::F32 && x->dtype != DType::F64) || target->dtype != DType::I64)

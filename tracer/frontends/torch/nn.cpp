@@ -186,7 +186,6 @@ bool multiplies_bfloat16() {
 constexpr std::int64_t kManyOfBfloat16 = std::int64_t(1) << 22;
 
 Product two_tensors(Tracer& tracer, const Parameters& p, const char* first, const char* second) {
-  leave_to_autocast();
   Product product{torch_tensor(tracer, p.required(first)), torch_tensor(tracer, p.required(second))};
   if (product.a->dtype == DType::BF16 && product.b->dtype == DType::BF16 && product.a->storage->device == kHost &&
       product.a->rank() > 0 && product.b->rank() > 0 && multiplies_bfloat16()) {
@@ -504,7 +503,6 @@ V dropout_row(Tracer& tracer, const Arguments& arguments, bool channels, bool al
 /// Attention whose mask requires a gradient has no kernel of its own on the CPU: torch computes it by operations. The
 /// mask that a program gives to the call requires none, so that what the call is says it.
 V attention_with_derived_mask(Tracer& tracer, const Parameters& p) {
-  leave_to_autocast();
   const Ref<> enabled = imported("torch._C", "_get_math_sdp_enabled");
   const Ref<> answer = enabled ? Ref<>::steal(PyObject_CallNoArgs(enabled.get())) : Ref<>();
   PyErr_Clear();
@@ -540,7 +538,6 @@ V torch_encoder_layer(Tracer& tracer, const Arguments& arguments) {
   const Array src = torch_tensor(tracer, p.required("src"));
   if (!p.absent("mask") || src->rank() != 3 || !is_float(src->dtype) || size_in_bytes(src->dtype) < 4)
     unsupported("an encoder layer of this kind");
-  leave_to_autocast();
   PyObject* const function = once([] { return imported("framejit._support.torch", "encoder_layer").release(); });
   FJ_CHECK(function, "framejit._support.torch.encoder_layer");
   const auto pair = [&](const char* weight, const char* bias) {
@@ -610,7 +607,6 @@ V torch_f_attention(Tracer& tracer, const Arguments& arguments) {
       return attention_with_derived_mask(tracer, p);
     const bool grouped = p.flag("enable_gqa", false);
     if (!is_blocked_attention(tracer, p, grouped)) unsupported("attention that drops nothing");
-    leave_to_autocast();
     PyObject* const function = once([] { return imported("framejit._support.torch", "blocked_attention").release(); });
     FJ_CHECK(function, "framejit._support.torch.blocked_attention");
     const bool derived = is_derived_attention(tracer, p);

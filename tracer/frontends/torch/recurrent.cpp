@@ -41,7 +41,6 @@ V layer_by_layer(Tracer& tracer, const Arguments& arguments, const char* name) {
 /// torch.gru_cell and its like, of `gates` matrices in each weight. What torch refuses stays a call, which raises.
 V cell(Tracer& tracer, const Arguments& arguments, const char* name, int gates) {
   Parameters p(tracer, name, arguments, "input, hx, w_ih, w_hh, b_ih, b_hh");
-  leave_to_autocast();
   const bool pair = std::string_view(name) == "lstm_cell";
   std::vector<V> state{p.required("hx")};
   if (pair) {

@@ -263,7 +263,6 @@ V torch_mean(Tracer& tracer, const Arguments& arguments) {
 }
 
 V torch_prod(Tracer& tracer, const Arguments& arguments) {
-  leave_to_autocast();
   Parameters p(tracer, "prod", arguments, "input, dim, keepdim, *, dtype, out");
   p.unsupported("out");
   if (p["dim"] && is_sequence(p["dim"])) p.refuse("several dimensions");

@@ -505,7 +505,6 @@ V concatenated(Tracer& tracer, const std::vector<Array>& parts, std::int64_t dim
 }  // namespace
 
 V torch_cat(Tracer& tracer, const Arguments& arguments) {
-  leave_to_autocast();
   Parameters p(tracer, "cat", arguments, "tensors, dim, *, axis, out");
   p.unsupported("out");
   std::vector<Array> parts = torch_tensors(tracer, p.required("tensors"));
@@ -518,7 +517,6 @@ V torch_cat(Tracer& tracer, const Arguments& arguments) {
 }
 
 V torch_stack(Tracer& tracer, const Arguments& arguments) {
-  leave_to_autocast();
   Parameters p(tracer, "stack", arguments, "tensors, dim, *, out");
   p.unsupported("out");
   std::vector<Array> parts = torch_tensors(tracer, p.required("tensors"));
@@ -539,7 +537,6 @@ V torch_stack(Tracer& tracer, const Arguments& arguments) {
 
 namespace {
 V joined(Tracer& tracer, const char* name, bool vertical, const Arguments& arguments) {
-  leave_to_autocast();
   Parameters p(tracer, name, arguments, "tensors, *, out");
   p.unsupported("out");
   std::vector<Array> parts = torch_tensors(tracer, p.required("tensors"));

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "arrays/torch_modes.h"
 #include "cpython/cpython.h"
 #include "segment/library_calls/extern_schema.h"
 #include "tracer/frontends/indexing.h"
@@ -157,7 +158,7 @@ V torch_into(Tracer& tracer, Handler handler, const Arguments& arguments, PyObje
                                   [](const auto& keyword) { return keyword.first == "out"; });
   const Array out = given == arguments.keywords.end() ? nullptr : array_of(given->second);
   if (!out || out->library != Library::Torch) return nullptr;
-  leave_to_autocast();  // which casts nothing for functions with out
+  if (torch_autocast_dtype()) unsupported("out= under autocast");  // which casts nothing there
   // These read what they have written already, as their loops happen to go.
   static const std::set<std::string_view> kReducing = {"matmul", "mean", "sum"};
   if (kReducing.count(reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name))

@@ -51,8 +51,6 @@ void require_device(Tracer& tracer, const V& device, int there);
 /// Breaks unless the array is on this device.
 void require_device_of(const Array& array, int there);
 
-/// Breaks where autocast gives the operation another dtype: the library's own function runs instead.
-void leave_to_autocast();
 /// The operand's contents in `dtype`, not broadcast.
 ValueId torch_value(Tracer& tracer, const TorchOperand& operand, DType dtype);
 /// A cast as torch performs it: f64 becomes a half type by way of f32, rounding twice.
