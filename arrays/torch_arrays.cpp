@@ -366,8 +366,8 @@ Ref<> allocate_torch(DType dtype, std::span<const std::int64_t> shape, std::span
 
 namespace {
 
-/// No element of the memory of a tensor, complex numbers as real ones or real ones as complex: what other views are made
-/// of, which then have the base that view_as_real() and view_as_complex() give.
+/// No element of the memory of a tensor, complex numbers as real ones or real ones as complex: what other views are
+/// made of, which then have the base that view_as_real() and view_as_complex() give.
 Ref<> seen_as_parts(PyObject* base, bool complex) {
   const Ref<> none = Ref<>::steal(complex ? PyObject_CallMethod(base, "as_strided", "(i)(i)i", 0, 1, 0)
                                           : PyObject_CallMethod(base, "as_strided", "(ii)(ii)i", 0, 2, 2, 1, 0));

@@ -1,5 +1,6 @@
 """Questions that programs ask of torch, of classes, of code and of tensors while they are traced: answered without a break, and guarded."""
 import types
+import gc
 import weakref
 
 import numpy as np
@@ -319,9 +320,21 @@ def test_an_object_in_a_set_is_let_go_as_eagerly():
     class Thing:
         pass
 
-    compiled = framejit.compile(lambda x, held: x + len(held))
-    thing = Thing()
-    gone = weakref.ref(thing)
-    assert_same(compiled(X, {thing}), X + 1)
-    del thing
-    assert gone() is None
+    def made(kind):
+        def closure():
+            return kind
+
+        class Local:
+            pass
+
+        return {"instance": Thing(), "closure": closure, "class": Local}[kind]
+
+    for kind in ("instance", "closure", "class"):
+        compiled = framejit.compile(lambda x, held: x + len(held))
+        thing = made(kind)
+        gone = weakref.ref(thing)
+        for _ in range(2):
+            assert_same(compiled(X, {thing}), X + 1)
+        del thing
+        gc.collect()  # a class is in a cycle with itself
+        assert gone() is None, kind

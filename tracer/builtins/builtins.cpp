@@ -273,9 +273,10 @@ V method_or_fold(TraceRun& t, Arguments_& a, Keywords& k, const char* name, cons
 }
 
 V builtin_abs(TraceRun& t, Arguments_& a, Keywords& k) {
-  if (a.size() == 1 && k.empty())
-    for (auto way : {+[](TraceRun& t, const V& number) { return computed_function(t, Op::abs, number); }, scalar_abs})
-      if (V found = way(t, a[0])) return found;
+  if (a.size() == 1 && k.empty()) {
+    if (V computed = computed_function(t, Op::abs, a[0])) return computed;
+    if (V scalar = scalar_abs(t, a[0])) return scalar;
+  }
   return method_or_fold(t, a, k, "abs", "__abs__");
 }
 V builtin_round(TraceRun& t, Arguments_& a, Keywords& k) { return method_or_fold(t, a, k, "round", "__round__"); }

@@ -373,7 +373,8 @@ V make_functional(TraceRun& t, PyTypeObject* type, const std::vector<V>& positio
   // Of an index alone it is a device of the accelerator that there is.
   const bool device = name == "torch.device" && !positional.empty() && positional[0]->kind == ValueKind::Object &&
                       !PyLong_Check(as<ObjectValue>(positional[0])->object.get());
-  if (!limits && !device && name != "operator.attrgetter" && name != "operator.itemgetter" && name != "operator.methodcaller")
+  const bool getter = name == "operator.attrgetter" || name == "operator.itemgetter" || name == "operator.methodcaller";
+  if (!limits && !device && !getter)
     return nullptr;
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
   for (std::size_t i = 0; i < positional.size(); ++i) {

@@ -58,7 +58,8 @@ void note_text_of_class(TraceRun& tracer, const V& value) {
 
 /// Objects whose str and repr are those of a constant.
 bool has_constant_text(PyObject* object) {
-  return is_plain(object) || dtype_from_object(object) || is_torch_value(object) || has_text_of_class(object) || PyCFunction_Check(object);
+  return is_plain(object) || dtype_from_object(object) || is_torch_value(object) || has_text_of_class(object) ||
+         PyCFunction_Check(object);
 }
 
 V checked(TraceRun& tracer, Ref<> text) {

@@ -258,13 +258,28 @@ void leave_unopened(TraceRun& t, ListValue& list, const Ref<>& object) {
   };
 }
 
-/// A class, function or dtype that no code of the user's compares with others.
+/// Whether a module has the class or function under its name, so that it lives as long as the module whoever holds it.
+bool is_of_a_module(PyObject* object) {
+  const Ref<> module = Ref<>::steal(PyObject_GetAttrString(object, "__module__"));
+  const Ref<> name = Ref<>::steal(PyObject_GetAttrString(object, "__qualname__"));
+  PyErr_Clear();
+  if (!module || !name || !PyUnicode_CheckExact(module.get()) || !PyUnicode_CheckExact(name.get())) return false;
+  PyObject* const found = PyDict_GetItem(PyImport_GetModuleDict(), module.get());
+  return found && PyModule_Check(found) && PyDict_GetItem(PyModule_GetDict(found), name.get()) == object;
+}
+
+/// A class, function or dtype that no code of the user's compares with others, and that a piece may keep.
 bool is_itself_alone(PyObject* object) {
   const PyTypeObject* type = Py_TYPE(object);
-  return PyFunction_Check(object) || PyCFunction_Check(object) || dtype_from_object(object) ||
-         is_torch_value(object) || !std::strcmp(type->tp_name, "numpy.ufunc") ||
-         (PyType_Check(object) && type->tp_hash == PyBaseObject_Type.tp_hash &&
-          type->tp_richcompare == PyBaseObject_Type.tp_richcompare);
+  if (PyType_Check(object) && type->tp_hash == PyBaseObject_Type.tp_hash &&
+      type->tp_richcompare == PyBaseObject_Type.tp_richcompare && type->tp_getattro == PyType_Type.tp_getattro)
+    return !(reinterpret_cast<PyTypeObject*>(object)->tp_flags & Py_TPFLAGS_HEAPTYPE) || is_of_a_module(object);
+  if (PyFunction_Check(object)) return is_of_a_module(object);
+  if (PyCFunction_Check(object)) {
+    PyObject* const self = PyCFunction_GET_SELF(object);  // of a bound method: what it is bound to
+    return !self || PyModule_Check(self) || PyType_Check(self);
+  }
+  return dtype_from_object(object) || is_torch_value(object) || !std::strcmp(type->tp_name, "numpy.ufunc");
 }
 
 }  // namespace
