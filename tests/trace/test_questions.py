@@ -1,6 +1,6 @@
 """Questions that programs ask of torch, of classes, of code and of tensors while they are traced: answered without a break, and guarded."""
-import types
 import gc
+import types
 import weakref
 
 import numpy as np
