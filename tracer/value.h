@@ -127,12 +127,13 @@ struct FakeStorage {
   int library_version = 0;
 };
 
-/// What `detach()` of a tensor made: views of it have it as their base, and it has none itself.
+/// What `detach()` or `.data` of a tensor made: views of it have it as their base, and it has none itself.
 struct DetachedTensor {
   const class ArrayValue* itself;
   Dims shape;
   Strides strides;
   SymDim offset;
+  bool data = false;            // of `.data`, which counts its writes apart from the tensor's
 };
 
 class ArrayValue final : public Value {

@@ -440,7 +440,7 @@ int ExitBuilder::storage_owner(FakeStorage& storage, const std::shared_ptr<FakeS
   return target;
 }
 
-/// The tensor without a base that `detach()` made.
+/// The tensor without a base that `detach()` or `.data` made.
 int ExitBuilder::detached_tensor(const DetachedTensor& detached, DType dtype, int owner) {
   auto [known, fresh] = detached_.emplace(&detached, -1);
   if (!fresh) return known->second;
@@ -451,8 +451,9 @@ int ExitBuilder::detached_tensor(const DetachedTensor& detached, DType dtype, in
   view.expression = detached.offset;
   RecipeStep& made = step(RecipeOp::Call, {view.target});
   Ref<> tensor = Ref<>::steal(PyObject_GetAttrString(torch_module(), "Tensor"));
-  made.object = tensor ? Ref<>::steal(PyObject_GetAttrString(tensor.get(), "detach")) : Ref<>();
-  FJ_CHECK(made.object, "torch.Tensor has no detach");
+  Ref<> how = tensor ? Ref<>::steal(PyObject_GetAttrString(tensor.get(), detached.data ? "data" : "detach")) : Ref<>();
+  made.object = how && detached.data ? Ref<>::steal(PyObject_GetAttrString(how.get(), "__get__")) : how;
+  FJ_CHECK(made.object, "torch.Tensor has no detach or data");
   return known->second = made.target;
 }
 
@@ -509,7 +510,8 @@ int ExitBuilder::build_array(const V& value) {
     cannot(value);
   const bool crosses = array.library != storage.library;
   // Of the owner's library again by way of the other one: a tensor of its own, no view.
-  const bool returns = array.library == Library::Torch && !crosses && array.torch_version != storage.torch_version;
+  const bool returns = array.library == Library::Torch && !crosses && array.torch_version != storage.torch_version &&
+                       !(array.detached && array.detached->data);
   if (array.detached && !crosses && !returns) {
     target = detached_tensor(*array.detached, array.dtype, target);
     owner = array.detached->itself == &array;

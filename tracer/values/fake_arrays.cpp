@@ -445,6 +445,14 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
     break_graph(BreakReason::ErrorWhileTracing, "a write into an inference tensor outside of inference mode");
   ensure_input(*this, storage);
   bool needed = false, with_history = false;
+  // Autograd is told nothing of a write into `.data`: what was saved before shows it. Views save nothing.
+  const bool data = array.detached && array.detached->data;
+  const auto derived = [&](const Node& node) {
+    return !stands_for_operand(node.op) &&
+           std::any_of(node.results.begin(), node.results.end(), [&](ValueId made) { return requires_gradient(made); });
+  };
+  if (data && (requires_gradient(value) || std::any_of(graph().nodes.begin(), graph().nodes.end(), derived)))
+    break_graph(BreakReason::Gradient, "a write into Tensor.data beside what requires a gradient");
   if (array.library == Library::Torch) {
     needed = (base && base->requires_grad && (modes->now.records() || modes->outside.records())) ||
              requires_gradient(storage.contents);
@@ -453,7 +461,7 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
           return as<ArrayValue>(leaf.tensor)->storage.get() == &storage;
         }))
       break_graph(BreakReason::Gradient, "a write into a leaf");
-    if (modes->now.records()) {
+    if (modes->now.records() && !data) {
       with_history = needed || requires_gradient(value);
       if (with_history) refuse_history(*this, array, needed);
     } else {

@@ -360,12 +360,23 @@ V torch_unbind(Tracer& tracer, const Arguments& arguments) {
   return tuple_of(tracer, std::move(items));
 }
 
-V torch_detach(Tracer& tracer, const Arguments& arguments) {
-  Array view = view_alias(tracer, self(tracer, arguments));
+namespace {
+Array detached(Tracer& tracer, const Array& x, bool data) {
+  Array view = view_alias(tracer, x);
   view->requires_grad = false;
   view->detached =
-      std::make_shared<DetachedTensor>(DetachedTensor{view.get(), view->shape, view->strides, view->offset});
+      std::make_shared<DetachedTensor>(DetachedTensor{view.get(), view->shape, view->strides, view->offset, data});
   view->stops_gradient = true;
+  return view;
+}
+}  // namespace
+
+V torch_detach(Tracer& tracer, const Arguments& arguments) { return detached(tracer, self(tracer, arguments), false); }
+
+V torch_data(Tracer& tracer, const Array& x) {
+  if (x->storage->inference) unsupported("Tensor.data of an inference tensor");
+  Array view = detached(tracer, x, true);
+  view->torch_version = std::make_shared<int>(0);
   return view;
 }
 

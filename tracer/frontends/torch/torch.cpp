@@ -401,7 +401,8 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name) {
   if (name == "grad") return tracer.gradient_field(array);
   if (name == "is_leaf") return tracer.boolean(tracer.is_leaf(array));
   if (name == "grad_fn" && tracer.is_leaf(array)) return tracer.none();
-  if (name == "data" || name == "grad_fn" || name == "_version" || name == "_base" ||
+  if (name == "data") return torch_data(tracer, array);
+  if (name == "grad_fn" || name == "_version" || name == "_base" ||
       name == "retains_grad" || name == "names")
     unsupported("the attribute Tensor." + std::string(name));
   return nullptr;

@@ -81,6 +81,7 @@ Ref<> torch_object(std::string_view path);
 /// An attribute of the torch module as a value.
 V torch_constant(Tracer& tracer, std::string_view path);
 V torch_size(Tracer& tracer, const Dims& shape);
+V torch_data(Tracer& tracer, const Array& x);  // x.data
 /// A torch.return_types.<name> tuple.
 V torch_return_type(Tracer& tracer, std::string_view name, std::vector<V> items);
 /// The library's own function on these arguments, as a node of the graph.
