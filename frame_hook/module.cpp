@@ -11,6 +11,7 @@
 #include "frame_hook/compile_segment.h"
 #include "frame_hook/compiled_function.h"
 #include "frame_hook/graphs/graph_builder.h"
+#include "frame_hook/graphs/graph_library.h"
 #include "frame_hook/interpreted.h"
 #include "frame_hook/graphs/python_graph.h"
 #include "frame_hook/python_sinks.h"
@@ -299,6 +300,7 @@ PYBIND11_MODULE(_core, module) {
       py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(compiled_function_type()));
   bind_graph(module);
   bind_graph_builder(module);
+  bind_graph_library(module);
   remember_known_functions();
   if (Py_AtExit(end_background) != 0)
     throw std::runtime_error("framejit: this process has no room for another exit function");

@@ -1,11 +1,12 @@
 """The types of framejit's public names, for type checkers and editors. Their documentation is with the code."""
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import CodeType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Self, TextIO, TypedDict, TypeVar, Unpack, overload
 
 from framejit._explain import Report as _Report
+from framejit._export.library import BuiltLibrary as _BuiltLibrary
 from framejit._minify.main import MinifiedProblem as _MinifiedProblem
 from framejit._profile import Profile as _Profile
 
@@ -238,6 +239,7 @@ class ExportedProgram:
     def run(self, *args: Any, **kwargs: Any) -> Any: ...
     def module(self) -> Any: ...
     def save(self, path: str | os.PathLike[str]) -> None: ...
+    def build(self, folder: str | os.PathLike[str], *, name: str | None = None, cpu: str | Iterable[str] = "native") -> _BuiltLibrary: ...
     @staticmethod
     def load(path: str | os.PathLike[str]) -> ExportedProgram: ...
 

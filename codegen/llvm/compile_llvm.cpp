@@ -9,6 +9,7 @@
 #include "codegen/llvm/emit.h"
 #include "codegen/llvm/kernel_compiler.h"
 #include "codegen/llvm/machine.h"
+#include "codegen/llvm/prepared_program.h"
 #include "codegen/perf_map.h"
 #include "codegen/loops/lower.h"
 #include "codegen/program/batch_launches.h"
@@ -61,8 +62,7 @@ std::size_t memory_of(const std::vector<std::shared_ptr<KernelCode>>& codes) {
 
 }  // namespace
 
-std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& options) {
-  std::optional<PhaseTimer> timer(Phase::schedule);
+PreparedProgram prepare_program(const Graph& graph, const CompileOptions& options) {
   const Schedule groups = schedule(graph, options.float_conditions);
   LoweredProgram lowered = lower(graph, groups);
   write_in_place(lowered, options.float_conditions);
@@ -73,44 +73,52 @@ std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& 
   batch_launches(lowered, work, options.float_conditions, kOfThisProcess);
   run_in_blocks(lowered);
 
-  ProgramParts parts = describe_program(graph, lowered);
-  if (!lowered.kernels.empty()) {
-    const Target& target = [&]() -> const Target& {
-      const NoFork whole;
-      return target_for(options.cpu);
-    }();
-    std::vector<KernelSource> sources;  // each work once
-    std::vector<std::size_t> source_of(alone.size());
-    for (std::size_t k = 0; k < alone.size(); ++k) {
-      ProgramKernel described = describe_kernel(lowered.kernels[k]);
-      described.buffers = std::move(alone[k].buffers);
-      const double nanoseconds = launch_nanoseconds(described).value_or(0);
-      const auto first = std::size_t(work[k]);
-      if (first == k) {
-        source_of[k] = sources.size();
-        sources.push_back({std::move(alone[k].kernel), std::move(alone[k].program), nanoseconds});
-        if (writes_perf_map()) sources.back().name = name_of(graph, lowered.kernels[k]);
-      } else {
-        source_of[k] = source_of[first];
-        sources[source_of[k]].first_nanoseconds = std::max(sources[source_of[k]].first_nanoseconds, nanoseconds);
-      }
-      described.items_per_step = items_per_step(sources[source_of[k]].kernel, target.machine);
-      described.unshared_speedup = unshared_speedup(sources[source_of[k]].kernel, target.machine);
-      parts.kernels.push_back(std::move(described));
+  PreparedProgram prepared{describe_program(graph, lowered), {}, {}};
+  prepared.parts.float_conditions = options.float_conditions;
+  prepared.parts.threads = options.threads;
+  if (lowered.kernels.empty()) return prepared;
+  prepared.target = [&] {
+    const NoFork whole;
+    return &target_for(options.cpu);
+  }();
+  std::vector<KernelSource>& sources = prepared.sources;
+  std::vector<std::size_t>& source_of = prepared.source_of;
+  source_of.resize(alone.size());
+  for (std::size_t k = 0; k < alone.size(); ++k) {
+    ProgramKernel described = describe_kernel(lowered.kernels[k]);
+    described.buffers = std::move(alone[k].buffers);
+    const double nanoseconds = launch_nanoseconds(described).value_or(0);
+    const auto first = std::size_t(work[k]);
+    if (first == k) {
+      source_of[k] = sources.size();
+      sources.push_back({std::move(alone[k].kernel), std::move(alone[k].program), nanoseconds});
+      if (writes_perf_map()) sources.back().name = name_of(graph, lowered.kernels[k]);
+    } else {
+      source_of[k] = source_of[first];
+      sources[source_of[k]].first_nanoseconds = std::max(sources[source_of[k]].first_nanoseconds, nanoseconds);
     }
-    timer.reset();
-    if (options.dump_ir) {
-      parts.text += text(graph, groups);
-      for (const loop::Kernel& kernel : lowered.kernels) parts.text += text(kernel);
-      for (const KernelSource& source : sources) parts.text += kernel_listing(source, target, options);
-    }
-    const auto codes = compile_kernels(std::move(sources), target, options);
+    described.items_per_step = items_per_step(sources[source_of[k]].kernel, prepared.target->machine);
+    described.unshared_speedup = unshared_speedup(sources[source_of[k]].kernel, prepared.target->machine);
+    prepared.parts.kernels.push_back(std::move(described));
+  }
+  if (options.dump_ir) {
+    prepared.parts.text += text(graph, groups);
+    for (const loop::Kernel& kernel : lowered.kernels) prepared.parts.text += text(kernel);
+    for (const KernelSource& source : sources) prepared.parts.text += kernel_listing(source, *prepared.target, options);
+  }
+  return prepared;
+}
+
+std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& options) {
+  std::optional<PhaseTimer> timer(Phase::schedule);
+  auto [parts, sources, source_of, target] = prepare_program(graph, options);
+  timer.reset();
+  if (!sources.empty()) {
+    const auto codes = compile_kernels(std::move(sources), *target, options);
     if (options.code_bytes) *options.code_bytes += memory_of(codes);
     for (std::size_t k = 0; k < parts.kernels.size(); ++k) parts.kernels[k].code = codes[source_of[k]];
     compiler_counts().shared += parts.kernels.size() - codes.size();
   }
-  parts.float_conditions = options.float_conditions;
-  parts.threads = options.threads;
   return make_compiled_program(std::move(parts));
 }
 

@@ -222,6 +222,14 @@ std::vector<std::shared_ptr<KernelCode>> compile_kernels(std::vector<KernelSourc
   return result;
 }
 
+std::string kernel_object(const KernelSource& source, const Target& target,
+                          const std::function<void(llvm::Module&)>& finish) {
+  const NoFork whole;
+  const Emitted emitted = emit(source, target, false);
+  finish(*emitted.module);
+  return generate(*emitted.module, target, Tier::Optimised);
+}
+
 std::string kernel_listing(const KernelSource& source, const Target& target, const CompileOptions& options) {
   const NoFork whole;
   Emitted emitted = emit(source, target, options.float_conditions);

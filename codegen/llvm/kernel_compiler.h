@@ -6,6 +6,7 @@
 /// versions: everything its machine code follows from, and nothing of the program around it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,10 @@
 #include "codegen/compile.h"
 #include "codegen/loops/lower.h"
 #include "runtime/kernel_code.h"
+
+namespace llvm {
+class Module;
+}
 
 namespace fj {
 
@@ -32,6 +37,10 @@ inline constexpr const char* kKernelSymbol = "kernel";
 /// In the order of `sources`; equal kernels share their code.
 std::vector<std::shared_ptr<KernelCode>> compile_kernels(std::vector<KernelSource> sources, const Target& target,
                                                          const CompileOptions& options);
+
+/// The object file of optimised code; `finish` changes the module before it is optimised.
+std::string kernel_object(const KernelSource& source, const Target& target,
+                          const std::function<void(llvm::Module&)>& finish);
 
 /// Optimised LLVM IR and assembly.
 std::string kernel_listing(const KernelSource& source, const Target& target, const CompileOptions& options);

@@ -259,6 +259,8 @@ void bind_graph_builder(py::module_& module) {
       .def("finish", &GraphBuilder::finish);
   module.def("normal_size", [](const py::object& size) { return size_object(size_from(size)); },
              "A size as the graph writes it: \"(s0)*2\" is \"s0*2\".");
+  module.def("row_major", [](const py::object& shape) { return sizes_object(contiguous_strides(sizes_from(shape))); },
+             "The strides of an array without gaps, in elements.");
   module.def("infer_type", infer_type, "(dtype, shape) of a node's result. ValueError says which rule its operands break.");
 }
 

@@ -115,6 +115,25 @@ class ExportedProgram:
             raise GraphError(f"{path} is damaged: its signature: {error}") from None
         return made
 
+    def build(self, folder, *, name=None, cpu="native"):
+        """Makes a shared library and a header of the program, for C and whatever calls C. It needs a linker (ld), and no compiler.
+
+        folder: it is made if it is not there; files of the same names are replaced. name: of the function, an identifier of C; None:
+        the exported function's. cpu: which processors the library runs on: "native", those that can do what this one can; or "x86-64",
+        "x86-64-v2", "x86-64-v3", "x86-64-v4" (on ARM "generic"), and all better ones; several: the library has code for each,
+        and uses the best that the processor can run.
+
+        Returns the paths of `library`, `header` and `runtime`, a library that must lie beside the first; none of them needs Python.
+        Raises GraphError where the program calls a function of the array library, or has a size that depends on values, with the line;
+        for names that are no identifiers of C; where there is no linker, or files can't be written. ValueError for an unknown cpu.
+
+            built = program.build("softmax", cpu=("x86-64", "x86-64-v3"))
+            print(built.header.read_text())
+        """
+        from framejit._export.library import build
+
+        return build(self, folder, name, cpu)
+
     def __str__(self):
         numbers = sum(array.numel() if hasattr(array, "numel") else array.size for array in self.state.values())
         of = f"\n  {len(self.state)} arrays of state, {numbers:,} numbers" if self.state else ""

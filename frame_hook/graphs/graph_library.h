@@ -1,0 +1,11 @@
+/// Graphs as libraries with a C interface, from Python.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace fj {
+
+/// framejit._core.build_objects and processor_levels.
+void bind_graph_library(pybind11::module_& module);
+
+}  // namespace fj

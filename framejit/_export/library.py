@@ -1,0 +1,235 @@
+"""`ExportedProgram.build`: a shared library and its header, for programs of C.
+
+The compiler writes object files (codegen/ahead), a linker makes the library of them, and what runs them lies beside it: libframejit_program.so,
+which has neither Python nor LLVM.
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+from typing import NamedTuple
+
+from framejit import _core
+from framejit._errors import GraphError
+from framejit._export import arguments
+from framejit._export.header import text_of
+from framejit._export.ranges import holds, intervals
+from framejit._support.files import write_whole
+
+RUNTIME = "libframejit_program.so"
+_LINKERS = ("ld.lld", "mold", "ld")
+_RESERVED = set(
+    "alignas alignof and asm auto bool break case catch char class const constexpr continue decltype default delete do double else enum "
+    "explicit export extern false float for friend goto if inline int long main mutable namespace new not nullptr operator or private "
+    "protected public register restrict return short signed sizeof static struct switch template this throw true try typedef typeid "
+    "typename typeof union unsigned using virtual void volatile while xor".split())
+
+
+class BuiltLibrary(NamedTuple):
+    """The files that `ExportedProgram.build` has written."""
+    library: pathlib.Path
+    header: pathlib.Path
+    runtime: pathlib.Path
+
+
+class Size(NamedTuple):
+    """A size that C gives. high: None: no bound."""
+    name: str
+    symbol: int
+    low: int
+    high: int | None
+
+
+class Array(NamedTuple):
+    """An array that C gives. shape: ints, names of sizes and texts made of them; what: its place in Python."""
+    name: str
+    dtype: str
+    shape: tuple
+    what: str
+    written: bool = False
+
+
+class _Names:
+    """Identifiers of C, each once."""
+
+    def __init__(self):
+        self.taken = set()
+
+    def of(self, text):
+        word = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "x"
+        word = f"{word}_" if word in _RESERVED else f"_{word}" if word[0].isdigit() else word
+        found, count = word, 2
+        while found in self.taken:
+            found, count = f"{word}_{count}", count + 1
+        self.taken.add(found)
+        return found
+
+
+def processors(cpu):
+    """The levels of processors that the argument `cpu` names."""
+    levels, given = _core.processor_levels(), (cpu,) if isinstance(cpu, str) else tuple(cpu)
+    here = max((level for level in levels if _core.processor_has(level)), key=levels.index)
+    found = list(dict.fromkeys(here if name == "native" else name for name in given))
+    unknown = [name for name in found if name not in levels]
+    if unknown or not found:
+        what = f"no processor is called {unknown[0]!r}" if unknown else "no processor is named"
+        raise ValueError(f"build: {what}: cpu is \"native\" or of {', '.join(levels)}, or several of them")
+    return found
+
+
+def build(program, folder, name=None, cpu="native"):
+    cpus = processors(cpu)
+    data = program.graph._saved.signature
+    name = data["function"] if name is None else name
+    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name in _RESERVED or name.startswith("framejit"):
+        raise GraphError(f"build: `{name}` can't be a function of C: give it a name, build(folder, name=\"...\")")
+    names = _Names()
+    sizes = _sizes(program, names)
+    given, inputs, state = _inputs(program, names)
+    graph, results = _with_results(program, names)
+    _refuse(graph)
+    folder = pathlib.Path(folder)
+    built = BuiltLibrary(folder / f"lib{name}.so", folder / f"{name}.h", folder / RUNTIME)
+    linker = _linker()
+    core = graph._as_core()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".framejit-", dir=folder) as scratch:
+            objects = _core.build_objects(core, scratch, name, [(s.name, s.symbol, s.low, 2**63 - 1 if s.high is None else s.high) for s in sizes],
+                                          inputs, [x.name for x in given], [x.name for x in results], state, cpus)
+            linked = _link(linker, objects, built.library.name, scratch)
+            runtime = pathlib.Path(_core.__file__).with_name(RUNTIME)
+            write_whole(built.runtime, runtime.read_bytes())
+            write_whole(built.library, linked.read_bytes())
+            write_whole(built.header, text_of(program, name, cpus, sizes, given, results).encode())
+    except OSError as error:
+        raise GraphError(f"build: {error.filename or folder} can't be written: {error.strerror}") from error
+    return built
+
+
+def _refuse(graph):
+    """What a library of C has not."""
+    for node in graph:
+        where = f" ({node.file.rpartition('/')[2]}:{node.line})" if node.line else ""
+        if node._op == "extern_call":
+            raise GraphError(f"build: {node._attrs['callee']}{where} is a function of the array library, which C has not")
+        if node._op == "nonzero":
+            raise GraphError(f"build: the size of %{node.name}{where} depends on the values of an array, and C gives arrays their sizes")
+
+
+def _sizes(program, names):
+    graph, data, found = program.graph, program.graph._saved.signature, []
+    for number, symbol in enumerate(graph.symbols):
+        if symbol.definition is not None or symbol.late:
+            continue
+        place = data["integers"].get(str(number))
+        name = graph._size_names.get(symbol.name) or (arguments.place_text(place) if place else symbol.name)
+        low, high = data["program"]["ranges"].get(name, (symbol.min, symbol.max))
+        found.append(Size(names.of(name), number, low, None if high is None or high >= 2**62 else high))
+    bounds = intervals([(f"s{s.symbol}", s.low, float("inf") if s.high is None else s.high) for s in found],
+                       [(i, *s.definition) for i, s in enumerate(graph.symbols) if s.definition is not None])
+    for condition in data["conditions"]:
+        if "sizes" in condition and not holds(condition["sizes"], bounds):
+            raise GraphError(f"build: the program is for sizes of which {condition['sizes']}, and a library is for ranges: "
+                             "give dynamic_shapes with a Dim for each")
+    return found
+
+
+def _inputs(program, names):
+    """The arrays that C gives; by input of the graph the number of its array, ~number for one of the state; the state as bytes."""
+    graph, saved = program.graph, program.graph._saved
+    data, given, numbers = saved.signature, [], {}
+    inputs = {str(entry["argument"]): number for number, entry in enumerate(data["inputs"]) if "argument" in entry}
+    for entry in data["program"]["arguments"]:
+        if entry["device"] != "cpu":
+            raise GraphError(f"build: {arguments.place_text(entry['argument'])} is on {entry['device']}, and a library runs on the CPU")
+        number, what = inputs.get(str(entry["argument"])), arguments.place_text(entry["argument"])
+        shape = entry["shape"] if number is None else [program.signature._size(size) for size in graph.inputs[number].shape]
+        if number is not None:
+            numbers[number] = len(given)
+        given.append(Array(names.of(what), entry["type"], tuple(shape), what, number in graph._writes))
+    order, state = [], []
+    for number in range(len(data["inputs"])):
+        order.append(numbers[number] if number in numbers else ~len(state))
+        if number not in numbers:
+            if number in graph._writes:
+                raise GraphError(f"build: the program writes {data['inputs'][number]['state']}, and the arrays of a library are constants")
+            state.append(_bytes(saved.state[number]))
+    return given, order, state
+
+
+def _bytes(array):
+    """Its elements in row-major order."""
+    import numpy
+
+    if isinstance(array, numpy.ndarray):
+        return numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8)
+    torch = __import__("torch")
+    return array.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def _with_results(program, names):
+    """The graph that returns each array of the result as C has it, and those arrays. Sizes and constants of a result are no arrays."""
+    graph = program.graph.copy()
+    outputs, results = [], []
+
+    def visit(recipe, place):
+        kind, what = next(iter(recipe.items()))
+        if kind in ("tuple", "list"):
+            for i, part in enumerate(what):
+                visit(part, f"{place}[{i}]")
+        elif kind == "dict":
+            for key, part in zip(what[::2], what[1::2]):
+                visit(part, f"{place}[{key['constant']!r}]")
+        elif kind in ("output", "scalar", "number", "input", "view"):
+            node = _node(graph, recipe, place)
+            outputs.append(node)
+            results.append(Array(names.of(place), node.dtype, tuple(map(program.signature._size, node.shape)), place))
+
+    visit(program.graph._saved.signature["result"], "result")
+    graph.set_outputs(*outputs)
+    return graph, results
+
+
+def _node(graph, recipe, place):
+    kind, what = next(iter(recipe.items()))
+    if kind == "input":
+        return graph._writes.get(what, graph.inputs[what])
+    if kind != "view":
+        return graph.outputs[what]
+    base, shape, strides = _node(graph, what, place), list(recipe["shape"]), list(map(str, recipe["strides"]))
+    if next(iter(what)) == "output":
+        layout = graph._layouts[what["output"]]
+    else:
+        layout = graph.inputs[what["input"]].layout if "input" in what else None
+    rows = list(map(str, layout or _core.row_major(base.shape)))
+    if recipe["offset"] == 0 and layout is None and strides == list(map(str, _core.row_major(shape))):
+        return base if list(base.shape) == shape else graph.add("reshape", base, shape=shape)
+    order = [next((axis for axis in range(len(rows)) if rows[axis] == stride and str(base.shape[axis]) == str(size)), None)
+             for size, stride in zip(shape, strides)]
+    if recipe["offset"] == 0 and sorted(order, key=str) == list(range(len(rows))):
+        return graph.add("transpose", base, permutation=order)
+    raise GraphError(f"build: {place} is a part of another array: return a copy of it")
+
+
+def _linker():
+    for name in _LINKERS:
+        found = shutil.which(name)
+        if found:
+            return found
+    raise GraphError(f"build: there is no linker ({', '.join(_LINKERS)}): install binutils or lld")
+
+
+def _link(linker, objects, name, scratch):
+    linked = os.path.join(scratch, name)
+    runtime = pathlib.Path(_core.__file__).with_name(RUNTIME)
+    files = os.path.join(scratch, "objects")
+    with open(files, "w") as file:
+        file.writelines(f'"{path}"\n' for path in objects)
+    made = subprocess.run([linker, "-shared", "-o", linked, "-soname", name, "-rpath", "$ORIGIN", "-z", "noexecstack", "--gc-sections", "-s",
+                           f"@{files}", str(runtime)], capture_output=True, text=True)
+    if made.returncode:
+        raise GraphError(f"build: {linker} has made no library: {made.stderr.strip()}")
+    return pathlib.Path(linked)
