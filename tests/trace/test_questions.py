@@ -338,3 +338,68 @@ def test_an_object_in_a_set_is_let_go_as_eagerly():
         del thing
         gc.collect()  # a class is in a cycle with itself
         assert gone() is None, kind
+
+
+class ByTag(type):
+    def __instancecheck__(cls, instance):
+        return getattr(instance, "tag", None) == cls.__name__
+
+    def __subclasscheck__(cls, other):
+        return other.__name__.startswith(cls.__name__)
+
+
+class Tagged(metaclass=ByTag):
+    pass
+
+
+class TaggedToo(Tagged):
+    pass
+
+
+class Other:
+    tag = "Tagged"
+
+
+class Shaped(metaclass=type("ByShape", (type,), {"__instancecheck__": lambda cls, instance: hasattr(instance, "shape")})):
+    pass
+
+
+def test_a_metaclass_says_what_its_instances_are():
+    def f(x, a, b, c):
+        y = x * 2
+        for value in (a, b, c, x, 3):
+            y = y * 3 + isinstance(value, Tagged) + 5 * isinstance(value, (int, TaggedToo)) + 7 * isinstance(value, Shaped)
+        return y
+
+    same_as_eager(f, X, Other(), Tagged(), TaggedToo(), breaks=())  # an instance of a derived class without the tag is none
+    same_as_eager(lambda x: x + 1 if isinstance(x, Shaped) else x, X, breaks=())
+
+
+def test_a_metaclass_says_what_its_subclasses_are():
+    def f(x):
+        y = x * (1 + issubclass(TaggedToo, Tagged) + 2 * issubclass(Tagged, TaggedToo))
+        return y + 4 * issubclass(Other, (Tagged, Shaped)) + 8 * issubclass(Tagged, Tagged)
+
+    same_as_eager(f, X, breaks=())
+
+
+def test_what_a_metaclass_says_is_followed():
+    def f(x, a):
+        return x + 1 if isinstance(a, Tagged) else x - 1
+
+    compiled, other = framejit.compile(f), Other()
+    for tag in ("Tagged", "Untagged", "Tagged", None):
+        other.tag = tag
+        assert_same(compiled(X, other), f(X, other))
+
+    def failing(x, a):
+        try:
+            return x + isinstance(a, Raising)
+        except KeyError as error:
+            return x * 2, str(error)
+
+    same_as_eager(failing, X, 3, breaks=())
+
+
+class Raising(metaclass=type("Raises", (type,), {"__instancecheck__": lambda cls, instance: {}[instance]})):
+    pass

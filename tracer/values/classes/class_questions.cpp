@@ -2,7 +2,9 @@
 ///
 /// Python's answer goes by the MRO, by what an object calls its class, and, for abstract classes, by what was
 /// registered. The answer of now is taken and what it depends on is guarded. Start at `is_subclass`.
+#include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "tracer/builtins/builtin_table.h"
 #include "tracer/interpreter/exceptions.h"
@@ -70,16 +72,24 @@ void guard_abstract_answer(TraceRun& t, PyTypeObject* type, PyTypeObject* base) 
   guard_type_version(t, type);
 }
 
-/// Plain MRO membership, unless a metaclass decides (then by asking it, if it is one known to be pure).
-bool is_subclass(TraceRun& t, PyTypeObject* type, PyTypeObject* base) {
+/// What the class's metaclass says in Python of an object or a class: it is asked before anything else is looked at.
+/// Null: it has no such method, or one of a library whose answers `is_subclass` knows.
+V answer_of_metaclass(TraceRun& t, PyTypeObject* base, PyObject* method, const V& about) {
+  PyObject* own = class_attribute(t, Py_TYPE(base), method);
+  if (!own || !PyFunction_Check(own)) return nullptr;
+  static constexpr std::string_view known[] = {"abc", "typing", "torch.nn.parameter"};
+  PyObject* home = PyDict_GetItemString(PyFunction_GET_GLOBALS(own), "__name__");
+  const std::string module = home && PyUnicode_Check(home) ? text_of(home) : "";
+  if (std::find(std::begin(known), std::end(known), module) != std::end(known)) return nullptr;
+  return t.call(wrap_constant(t, own), {wrap_constant(t, reinterpret_cast<PyObject*>(base)), about}, {});
+}
+
+/// Plain MRO membership, unless a metaclass decides (then by asking it, if it is one known to be pure). `method`: its
+/// method that is asked.
+bool is_subclass(TraceRun& t, PyTypeObject* type, PyTypeObject* base, PyObject* method) {
   if (PyType_IsSubtype(type, base)) return true;
-  static PyObject* const check = PyUnicode_InternFromString("__subclasscheck__");
-  static PyObject* const instance_check = PyUnicode_InternFromString("__instancecheck__");
   PyTypeObject* meta = Py_TYPE(base);
-  if (meta == &PyType_Type ||
-      (class_attribute(t, meta, check) == fj_type_lookup(&PyType_Type, check) &&
-       class_attribute(t, meta, instance_check) == fj_type_lookup(&PyType_Type, instance_check)))
-    return false;
+  if (meta == &PyType_Type || class_attribute(t, meta, method) == fj_type_lookup(&PyType_Type, method)) return false;
   // ABCs answer by registration; torch's Parameter and Buffer by a mark on tensors.
   if (!std::strcmp(meta->tp_name, "ABCMeta")) {
     const int answer = PyObject_IsSubclass(reinterpret_cast<PyObject*>(type), reinterpret_cast<PyObject*>(base));
@@ -106,15 +116,21 @@ V builtin_isinstance(TraceRun& t, std::vector<V>& a, Keywords& k) {
   const bool pretends =
       has_rules && class_attribute(t, type, class_name) != fj_type_lookup(&PyBaseObject_Type, class_name);
   PyTypeObject* said = nullptr;
+  static PyObject* const check = PyUnicode_InternFromString("__instancecheck__");
   for (PyTypeObject* base : classes_of(t, a[1])) {
-    if (is_subclass(t, type, base)) return t.boolean(true);
+    if (type == base) return t.boolean(true);
+    if (V answer = answer_of_metaclass(t, base, check, a[0])) {
+      if (t.truth(answer)) return t.boolean(true);
+      continue;
+    }
+    if (is_subclass(t, type, base, check)) return t.boolean(true);
     if (!pretends) continue;
     if (V found = said ? nullptr : find_attribute(t, a[0], class_name)) {
       PyObject* known = t.constant_object(found);
       if (!known || !PyType_Check(known)) unknown_call("isinstance", a);
       said = reinterpret_cast<PyTypeObject*>(known);
     }
-    if (said && is_subclass(t, said, base)) return t.boolean(true);
+    if (said && is_subclass(t, said, base, check)) return t.boolean(true);
   }
   return t.boolean(false);
 }
@@ -128,8 +144,12 @@ V builtin_issubclass(TraceRun& t, std::vector<V>& a, Keywords& k) {
           "issubclass() of something else than a class");
   if (!type || !PyType_Check(type)) unknown_call("issubclass", a);
   guard_bases(t, reinterpret_cast<PyTypeObject*>(type));
-  for (PyTypeObject* base : classes_of(t, a[1]))
-    if (is_subclass(t, reinterpret_cast<PyTypeObject*>(type), base)) return t.boolean(true);
+  static PyObject* const check = PyUnicode_InternFromString("__subclasscheck__");
+  for (PyTypeObject* base : classes_of(t, a[1])) {
+    V answer = answer_of_metaclass(t, base, check, a[0]);
+    if (answer ? t.truth(answer) : is_subclass(t, reinterpret_cast<PyTypeObject*>(type), base, check))
+      return t.boolean(true);
+  }
   return t.boolean(false);
 }
 
