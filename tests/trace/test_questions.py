@@ -403,3 +403,44 @@ def test_what_a_metaclass_says_is_followed():
 
 class Raising(metaclass=type("Raises", (type,), {"__instancecheck__": lambda cls, instance: {}[instance]})):
     pass
+
+
+class Base:
+    scale = 1
+
+
+class Double(Base):
+    scale = 2
+
+
+class Triple(Base):
+    scale = 3
+
+
+def test_classes_that_are_derived_from_one():
+    def f(x):
+        for derived in Base.__subclasses__():
+            x = x * derived.scale
+        known = {derived.__name__: derived for derived in Base.__subclasses__()}
+        return x + known["Triple"].scale, len(Double.__subclasses__()), Base.__subclasses__()
+
+    same_as_eager(f, X, breaks=())
+
+
+def test_a_class_that_is_derived_later():
+    def f(x):
+        y = x + 1
+        return y * len(Base.__subclasses__()), [derived.__name__ for derived in Base.__subclasses__()]
+
+    compiled = framejit.compile(f)
+    assert_same(compiled(X), f(X))
+
+    class Later(Base):
+        pass
+
+    assert_same(compiled(X), f(X))
+    assert_same(compiled(X), f(X))
+    del Later
+    gc.collect()
+    assert f(X)[1] == ["Double", "Triple"]
+    assert_same(compiled(X), f(X))

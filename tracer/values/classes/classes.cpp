@@ -17,6 +17,7 @@
 #include "tracer/interpreter/trace_run.h"
 #include "tracer/modes/modes.h"
 #include "tracer/modes/python_random.h"
+#include "tracer/state/class_ledger.h"
 #include "tracer/values/classes/attribute_writes.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/classes/class_statement.h"
@@ -437,6 +438,24 @@ V reduced(TraceRun& tracer, const V& owner) {
 
 }  // namespace
 
+/// The classes that are derived from a class now, which is asked for again. Null: one of them may end while the piece
+/// lives, or is made here.
+V subclasses(TraceRun& t, ObjectValue& known) {
+  PyObject* const type = reinterpret_cast<PyObject*>(&PyType_Type);
+  PyObject* const method = once([&] { return PyObject_GetAttrString(type, "__subclasses__"); });
+  if (!t.classes->made.empty() || !guard_value(t, known)) return nullptr;
+  const Ref<> found = t.keep(Ref<>::steal(PyObject_CallOneArg(method, known.object.get())));
+  if (!found) raise_python_error(t);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(found.get()); ++i)
+    if (!is_itself_alone(PyList_GET_ITEM(found.get(), i))) return nullptr;
+  SourceRef source = known.source ? known.source : t.sources().constant(known.object.get());
+  const V list = t.wrap(found.get(), t.sources().make(SourceKind::AnswerAbout, source, 0, method));
+  std::vector<V> items = t.sequence_items(list);
+  for (const V& item : items)
+    if (!t.constant_object(item)) return nullptr;
+  return t.list(std::move(items));
+}
+
 /// A method of `object`, `type` or of a builtin base class, on an object or instance. Null: not known.
 V object_method(TraceRun& t, const V& owner, const std::string& name, std::vector<V>& positional, Keywords& keywords) {
   const std::size_t count = positional.size();
@@ -454,6 +473,7 @@ V object_method(TraceRun& t, const V& owner, const std::string& name, std::vecto
       guard_bases(t, type);
       return t.list(t.sequence_items(wrap_constant(t, type->tp_mro)));
     }
+    if (name == "__subclasses__" && count == 0 && keywords.empty()) return subclasses(t, *known);
     if (name == "__subclasses__" || name == "__prepare__") return nullptr;
     if ((name == "__instancecheck__" || name == "__subclasscheck__") && count == 1) {
       PyTypeObject* asked = name == "__instancecheck__"

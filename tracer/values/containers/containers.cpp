@@ -268,7 +268,8 @@ bool is_of_a_module(PyObject* object) {
   return found && PyModule_Check(found) && PyDict_GetItem(PyModule_GetDict(found), name.get()) == object;
 }
 
-/// A class, function or dtype that no code of the user's compares with others, and that a piece may keep.
+}  // namespace
+
 bool is_itself_alone(PyObject* object) {
   const PyTypeObject* type = Py_TYPE(object);
   if (PyType_Check(object) && type->tp_hash == PyBaseObject_Type.tp_hash &&
@@ -281,8 +282,6 @@ bool is_itself_alone(PyObject* object) {
   }
   return dtype_from_object(object) || is_torch_value(object) || !std::strcmp(type->tp_name, "numpy.ufunc");
 }
-
-}  // namespace
 
 V wrap_builtin(TraceRun& t, PyObject* object, SourceRef source) {
   constexpr Py_ssize_t kLongContainer = 2000;

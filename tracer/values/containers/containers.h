@@ -47,6 +47,8 @@ PyObject* defaultdict_type();
 /// A class made by collections.namedtuple or typing.NamedTuple that is a tuple with names and no more: instances have
 /// no attributes of their own, and what tuples do is C code's.
 bool is_plain_named_tuple(PyTypeObject* type);
+/// A class, function or dtype that no code of the user's compares with others, and that a piece may keep.
+bool is_itself_alone(PyObject* object);
 /// A function of the modules typing or types.
 bool is_of_typing(PyObject* callable);
 
