@@ -22,11 +22,17 @@ Ref<> held_by_cache(PyObject* wrapper, PyObject* arguments) {
     static_cast<std::vector<PyObject*>*>(place)->push_back(object);
     return 0;
   }, &found);
+  // No code of the user's compares these: objects are compared by what they are before they are asked.
+  auto comparable = [](auto& self, PyObject* a, PyObject* b) -> bool {
+    if (a == b || is_plain(a)) return true;
+    if (!PyTuple_CheckExact(a) || !PyTuple_CheckExact(b) || PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return false;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); ++i)
+      if (!self(self, PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
+    return true;
+  };
   auto same_key = [&](PyObject* other) {
     if (Py_TYPE(other) != Py_TYPE(key)) return false;
-    if (PyTuple_CheckExact(other))
-      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(other); ++i)
-        if (!is_plain(PyTuple_GET_ITEM(other, i))) return false;
+    if (PyTuple_CheckExact(other) && !comparable(comparable, other, key)) return false;
     const int equal = PyObject_RichCompareBool(other, key, Py_EQ);
     PyErr_Clear();
     return equal == 1;

@@ -5,8 +5,8 @@
 
 namespace fj {
 
-/// What an lru_cache holds for plain positional arguments, without asking it: it counts who asks. Null: nothing, or it
-/// is not known.
+/// What an lru_cache holds for positional arguments that no code of the user's compares, without asking it: it counts
+/// who asks. Null: nothing, or it is not known.
 Ref<> held_by_cache(PyObject* wrapper, PyObject* arguments);
 
 }  // namespace fj

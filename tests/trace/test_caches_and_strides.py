@@ -1,11 +1,15 @@
 """functools.lru_cache: what its cache counts, and when a piece may rely on what it holds. Strides of what lists pick beside new axes."""
 import functools
+import gc
+import logging
+import typing
+import weakref
 
 import numpy as np
 import pytest
 
 import framejit
-from harness import assert_same, needs_torch, torch
+from harness import assert_same, needs_torch, same_as_eager, torch
 
 X = np.linspace(-1, 1, 12).reshape(3, 4)
 
@@ -133,3 +137,88 @@ def test_a_cache_keyed_by_dtypes_and_devices():
     mask.cache_clear()
     assert_same(compiled(x), x * torch.tril(x) + 1)
     assert calls == [4, 4, 4]
+
+
+class Logger(logging.Logger):
+    @functools.lru_cache(None)
+    def warning_once(self, *arguments, **keywords):
+        self.warning(*arguments, **keywords)
+
+
+LOGGER = Logger("framejit.tests.once")
+
+
+def test_a_message_that_is_logged_once():
+    messages = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())
+    LOGGER.addHandler(handler)
+
+    def f(x):
+        y = x * 2
+        LOGGER.warning_once("be careful")
+        return y + 1
+
+    Logger.warning_once.cache_clear()
+    compiled = framejit.compile(f)
+    for calls in range(4):
+        assert_same(compiled(X), f(X))
+        assert messages == ["be careful"]
+    report = framejit.explain(compiled).so_far()
+    assert {"mul", "add"} <= {node.op for node in report.graphs[-1].nodes}  # one graph: the message is in the cache
+    Logger.warning_once.cache_clear()
+    for calls in range(3):
+        assert_same(compiled(X), f(X))
+        assert messages == ["be careful"] * 2
+    LOGGER.removeHandler(handler)
+
+
+def test_a_message_that_is_in_the_cache_when_the_function_is_compiled():
+    def f(x):
+        y = x * 2
+        LOGGER.warning_once("known")
+        return y + 1
+
+    LOGGER.warning_once("known")
+    same_as_eager(f, X, breaks=())
+
+
+@pytest.mark.parametrize("text", [
+    "typing.Optional[int]", "typing.Union[int, str]", "typing.List[int]", "list[int]", "typing.Dict[str, int]", "dict[str, int]",
+    "typing.Tuple[int, ...]", "tuple[int, ...]", "int | None", "typing.Sequence[np.ndarray]"])
+def test_types_with_parameters(text):
+    space = {"typing": typing, "np": np}
+    exec(f"def f(x):\n    y = np.tanh(x)\n    kind = {text}\n    return y + 1, kind is not None, str(kind), kind\n", space)
+    f = space["f"]
+    f(X)  # typing keeps what it has made
+    compiled = framejit.compile(f)
+    for _ in range(3):
+        ours, eager = compiled(X), f(X)
+        assert_same(ours[:3], eager[:3])
+        assert ours[3] == eager[3]
+    assert framejit.cache_info()["internal_errors"] == 0
+    annotated = {"typing": typing, "np": np}
+    exec(f"def f(x):\n    y = np.tanh(x)\n    def g(v: {text}): return v + 1\n    return g(y)\n", annotated)
+    same_as_eager(annotated["f"], X, breaks=())
+
+
+def test_a_cache_keyed_by_an_object_that_goes():
+    class Thing:
+        pass
+
+    @functools.lru_cache(maxsize=4)
+    def made(thing, n):
+        return n * 2
+
+    def f(x, thing):
+        return x * made(thing, 3) + 1
+
+    compiled = framejit.compile(f)
+    thing = Thing()
+    gone = weakref.ref(thing)
+    for _ in range(3):
+        assert_same(compiled(X, thing), f(X, thing))
+    made.cache_clear()
+    del thing
+    gc.collect()
+    assert gone() is None

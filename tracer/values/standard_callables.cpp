@@ -92,11 +92,38 @@ V answer_of_cache(TraceRun& t, PyObject* wrapper, const Ref<>& arguments, PyObje
   return t.wrap(object ? object : Py_False, source);
 }
 
-/// Arguments that a cache tells apart by what they are, for ever: constants, dtypes and devices, and tuples of these.
+/// Arguments that a cache tells apart by what they are, for ever: constants, dtypes, classes and the like, and tuples
+/// of these.
 bool is_cache_key(PyObject* object) {
-  if (!PyTuple_CheckExact(object)) return is_plain(object) || dtype_from_object(object) || is_torch_value(object);
+  if (!PyTuple_CheckExact(object)) return is_plain(object) || is_itself_alone(object);
   return std::all_of(&PyTuple_GET_ITEM(object, 0), &PyTuple_GET_ITEM(object, 0) + PyTuple_GET_SIZE(object),
                      is_cache_key);
+}
+
+/// Whether a module has the object under a name, or has a module that has it.
+bool is_of_globals(SourceRef source) {
+  for (; source; source = source->base) {
+    if (source->kind == SourceKind::Global) return true;
+    const bool of_module = source->kind == SourceKind::Attribute && source->base &&
+                           source->base->kind == SourceKind::Constant && PyModule_Check(source->base->key.get());
+    if (of_module) return true;
+    if (source->kind != SourceKind::Attribute) return false;
+  }
+  return false;
+}
+
+/// An argument of a cache as it is told apart by; null: it is not known what it is. Of other objects those of modules
+/// that are equal to themselves alone, such as loggers.
+PyObject* cache_key(TraceRun& t, const V& value) {
+  if (value->kind == ValueKind::SymInt) return t.keep(t.constant_object(t.integer(*t.constant_int(value)))).get();
+  if (PyObject* object = t.constant_object(value)) return is_cache_key(object) ? object : nullptr;
+  auto* known = as<ObjectValue>(value);
+  if (!known || !known->source || !is_of_globals(known->source)) return nullptr;
+  PyTypeObject* type = Py_TYPE(known->object.get());
+  if (type->tp_hash != PyBaseObject_Type.tp_hash || type->tp_richcompare != PyBaseObject_Type.tp_richcompare)
+    return nullptr;
+  add_guard(t, GuardKind::Identity, known->source, known->object.get());
+  return known->object.get();
 }
 
 /// The wrapped function is traced as if it were called, unless the cache has an answer; the real cache is asked when
@@ -104,25 +131,23 @@ bool is_cache_key(PyObject* object) {
 V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<V>& positional, Keywords& keywords) {
   Ref<> function = attribute(wrapper, "__wrapped__");
   if (!function || !PyFunction_Check(function.get())) return nullptr;
-  std::vector<V> constants = positional;
-  for (auto& [name, value] : keywords) constants.push_back(value);
-  for (V& value : constants) {
-    value = value->kind == ValueKind::SymInt ? t.integer(*t.constant_int(value)) : value;
-    PyObject* object = t.constant_object(value);
-    if (!object || !is_cache_key(object)) return nullptr;
-  }
+  std::vector<Ref<>> constants;
+  for (const V& value : positional) constants.push_back(Ref<>::borrow(cache_key(t, value)));
+  for (auto& [name, value] : keywords) constants.push_back(Ref<>::borrow(cache_key(t, value)));
+  for (const Ref<>& object : constants)
+    if (!object) return nullptr;
   auto& known = *as<ObjectValue>(callable);
   if (known.source) add_guard(t, GuardKind::Identity, known.source, wrapper);
   Ref<> key = Ref<>::steal(PyList_New(0));
   PyList_Append(key.get(), wrapper);
-  for (const V& value : constants) PyList_Append(key.get(), t.constant_object(value));
+  for (const Ref<>& object : constants) PyList_Append(key.get(), object.get());
   for (auto& [name, value] : keywords) PyList_Append(key.get(), Ref<>::steal(PyUnicode_FromString(name.c_str())).get());
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
   for (std::size_t i = 0; i < positional.size(); ++i)
-    PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(t.constant_object(constants[i])));
+    PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(constants[i].get()));
   Ref<> names = Ref<>::steal(PyDict_New());
   for (std::size_t i = 0; i < keywords.size(); ++i)
-    PyDict_SetItemString(names.get(), keywords[i].first.c_str(), t.constant_object(constants[positional.size() + i]));
+    PyDict_SetItemString(names.get(), keywords[i].first.c_str(), constants[positional.size() + i].get());
   auto plain = [](auto& self, PyObject* object) -> bool {
     if (!PyTuple_CheckExact(object)) return is_plain(object);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
@@ -173,6 +198,10 @@ V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<
     ~Restore() { expecting = false; }
   };
   V result;
+  // Once the cache holds it, it is a value from outside.
+  const auto ask_again = [&] {
+    if (keywords.empty()) t.learnt.empty_caches.emplace_back(Ref<>::borrow(wrapper), arguments);
+  };
   {
     // Calls of cached functions within it are those of the cache's own run.
     t.cached->expecting = true;
@@ -182,12 +211,14 @@ V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<
     } catch (const RaisedInTrace&) {
       // A call that raises is a miss.
       break_graph(BreakReason::UnknownCall, "a cached function that raises");
+    } catch (const BreakGraph&) {
+      ask_again();
+      throw;
     }
   }
   PyObject* expected = t.constant_object(result);
   if (!expected || !plain(plain, expected) || t.written_since(before) || nodes != t.graph().nodes.size()) {
-    // Once the cache holds it, it is a value from outside.
-    if (keywords.empty()) t.learnt.empty_caches.emplace_back(Ref<>::borrow(wrapper), arguments);
+    ask_again();
     break_graph(BreakReason::UnknownCall, "a cached function whose result is no constant");
   }
   t.cached->expectations.push_back({Ref<>::borrow(wrapper), arguments, names, Ref<>::borrow(expected)});
