@@ -74,11 +74,17 @@ V filled_like(Tracer& tracer, const char* name, const Arguments& arguments, std:
 
 DType number_dtype(DType dtype) { return dtype == DType::F64 ? torch_default_dtype() : dtype; }
 
-/// Elements of nested lists, their shape; all Python numbers.
+/// Elements of nested lists, their shape: Python numbers, and tensors of no axes, which torch asks for theirs.
 void flatten_numbers(Tracer& tracer, const V& value, std::size_t depth, Dims& shape, TorchOperands& numbers) {
   const bool sequence = value->kind == ValueKind::List || value->kind == ValueKind::Tuple;
   if (!sequence) {
-    if (array_of(value)) unsupported("tensor() of tensors or arrays");
+    if (Array x = array_of(value)) {
+      if (x->library != Library::Torch || !x->shape.empty()) unsupported("tensor() of tensors with axes, or of arrays");
+      if (x->storage->device != kHost || is_complex(x->dtype)) unsupported("tensor() of such tensors");
+      // torch warns.
+      if (tracer.requires_gradient(*x))
+        break_graph(BreakReason::Gradient, "the number of a tensor that requires a gradient");
+    }
     if (depth != shape.size()) refuse("tensor() of lists of different lengths");
     // NumPy's scalars, float64 too, which is a Python float, bring their own dtype, not the default one.
     if (auto* object = as<ObjectValue>(value); object && numpy_scalar_dtype(object->object.get()))
@@ -97,6 +103,17 @@ void flatten_numbers(Tracer& tracer, const V& value, std::size_t depth, Dims& sh
   for (const V& item : items) flatten_numbers(tracer, item, depth + 1, shape, numbers);
 }
 
+/// The element of a tensor as the Python number that torch makes a tensor of.
+ValueId number_of(Tracer& tracer, const TorchOperand& number, DType result) {
+  // A number that does not fit is refused.
+  if (is_integer(result) && number.dtype != DType::Bool && promote_types(number.dtype, result) != result)
+    unsupported("tensor() of narrower integers");
+  const ValueId value = tracer.read(*number.array);
+  // Integers become floats by way of Python's.
+  return is_float(result) && !is_float(number.dtype) ? torch_cast(tracer, cast(tracer, value, DType::F64), result)
+                                                     : torch_cast(tracer, value, result);
+}
+
 V from_numbers(Tracer& tracer, const V& data, std::optional<DType> dtype) {
   Dims shape;
   TorchOperands numbers;
@@ -105,14 +122,17 @@ V from_numbers(Tracer& tracer, const V& data, std::optional<DType> dtype) {
   if (numbers.size() > kMostElements) unsupported("tensor() of a long list");
   DType result = dtype ? *dtype : torch_default_dtype();
   if (!dtype && !numbers.empty()) {
-    result = number_dtype(numbers[0].dtype);
-    for (const TorchOperand& number : numbers) result = promote_types(result, number_dtype(number.dtype));
+    const auto dtype_of_number = [](const TorchOperand& number) {
+      return number.array ? number.dtype : number_dtype(number.dtype);
+    };
+    result = dtype_of_number(numbers[0]);
+    for (const TorchOperand& number : numbers) result = promote_types(result, dtype_of_number(number));
   }
   std::vector<ValueId> values;
   for (const TorchOperand& number : numbers) {
-    if (number.dtype == DType::F64 && !is_float(result) && result != DType::Bool)
+    if (is_float(number.dtype) && !is_float(result) && result != DType::Bool)
       unsupported("tensor() of integers from floats");
-    values.push_back(torch_value(tracer, number, result));
+    values.push_back(number.array ? number_of(tracer, number, result) : torch_value(tracer, number, result));
   }
   if (shape.empty()) return torch_fresh(tracer, values[0]);
   if (values.empty()) return torch_fresh(tracer, full(tracer, result, scalar_of(result, 0.0), shape));
@@ -292,6 +312,35 @@ V torch_tensor_function(Tracer& tracer, const Arguments& arguments) {
                             row_major(x->shape));
   }
   return from_numbers(tracer, data, dtype);
+}
+
+V torch_new_tensor(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "new_tensor", arguments, "input, data, *, dtype, device, requires_grad, pin_memory");
+  check_options(tracer, p);
+  V data = p.required("data");
+  const auto given = torch_dtype_argument(tracer, p["dtype"]);
+  const DType dtype = given ? *given : torch_tensor(tracer, p.required("input"))->dtype;
+  Array x = array_of(data);
+  if (!x) return from_numbers(tracer, data, dtype);
+  // Of a tensor it warns.
+  if (x->library == Library::Torch || x->numpy_scalar) unsupported("new_tensor() of a tensor or NumPy scalar");
+  return tracer.new_array(Library::Torch, cast(tracer, tracer.read(*x), dtype), row_major(x->shape));
+}
+
+/// Of sizes, memory that nobody has written yet; of a list, what is in it.
+V torch_new(Tracer& tracer, const Arguments& arguments) {
+  if (!arguments.keywords.empty()) unsupported("Tensor.new() with a device");
+  const DType dtype = torch_tensor(tracer, arguments.positional.at(0))->dtype;
+  tracer.make_on(tracer.device());
+  const V first = arguments.positional.size() == 2 ? arguments.positional[1] : nullptr;
+  if (first && array_of(first)) unsupported("Tensor.new() of a tensor or array");
+  const auto* tuple = as<TupleValue>(first);
+  const bool data = (tuple && !tuple->type) || (first && first->kind == ValueKind::List);
+  if (data) return from_numbers(tracer, first, dtype);  // (2, 3) too: of tuples torch.Size alone is a shape
+  refuse_filled_memory();
+  const Dims shape = arguments.positional.size() == 1 ? Dims{SymDim(0)} : torch_sizes(tracer, arguments, 1, "size");
+  require_sizes(tracer, shape);
+  return torch_fresh(tracer, full(tracer, dtype, scalar_of(dtype, 0.0), shape));
 }
 
 V torch_as_tensor(Tracer& tracer, const Arguments& arguments) {
