@@ -49,6 +49,8 @@ np.maximum.at(x, 0, 1.0); np.multiply.at(x, (i[0] % 4,), 2.0); np.cbrt(x, out=x)
 np.diag(a); np.diag(a, 1); np.diag(x, -2); a.diagonal(); np.diagonal(x.T); np.diagonal(x, 1, 1, 0); np.linalg.diagonal(a); np.diag(np.diag(a)) + a
 np.delete(v, 2); np.delete(v, -1); np.insert(v, 2, 1.0); np.insert(k, 0, 3.7); np.insert(v, -1, w); np.insert(v, 7, [1, 2])
 np.delete(x, 1, axis=0); np.delete(x, -1, axis=-1); np.delete(x, [0, 2], axis=1); np.delete(x, (1,), 1); np.delete(x, 3); np.delete(t, [1, 0], 1); np.delete(v, [0, 2, 2])
+np.roll(x, np.argmax(v)); np.roll(x, -np.argmax(v), axis=1); np.roll(x, int(np.sum(x > 0)), 0); np.roll(t.T, (k[0], np.argmin(v)), axis=(0, -1)); np.roll(x[:0], k[1], 0)
+np.roll(x, (k * -10**15)[3], 1); np.roll(v, (k * 2 - 2**62)[0]); np.roll(x, k[:2] - 3, axis=(0, 1)); np.roll(x, (np.argmax(v), 1, k[2]), 1); np.roll(f, np.argmax(v).astype('b'), 0)
 np.insert(x, 1, 5.0, axis=0); np.insert(x, -1, v[:4], axis=1); np.insert(x, 2, x[0], axis=0); np.insert(x, 1, 5.0); np.insert(t, 1, 2.5, axis=1); np.insert(x, 0, u[:2], 0)
 abs(k[0] - 9); -k[1]; k[2] << 2; k[2] >> 1; 7 << k[0]; ~k[0]; k[1] ** 2; k[2] // 3; k[2] % 3; k[2] // (k[1] + 1); x * (k[0] & 1); np.zeros(np.prod(x.shape) // 2) + 1
 np.unique(k); np.unique(i); np.unique(b); np.unique(k, return_counts=True); np.unique(k, return_inverse=True); np.union1d(k, i)

@@ -518,6 +518,25 @@ bool is_known_scalar(Tracer& tracer, const V& value) {
   return array ? array->rank() == 0 && tracer.constant_int(value) : held && PyIndex_Check(held->object.get());
 }
 
+/// An integer that the program computes, as i64[]; invalid: it is none.
+ValueId computed_integer(Tracer& tracer, const V& value) {
+  if (auto* number = as<NumberValue>(value)) return number->dtype == DType::I64 ? number->contents : ValueId{};
+  const Array array = array_of(value);
+  const bool integer = array && array->library == Library::Numpy && array->rank() == 0 && is_integer(array->dtype) &&
+                       array->dtype != DType::Bool && array->dtype != DType::U64;
+  return integer && !tracer.constant_int(value) ? cast(tracer, tracer.read(*array), DType::I64) : ValueId{};
+}
+
+/// The elements along an axis that is not empty, each from `shift` places before it.
+ValueId rolled(Tracer& tracer, ValueId x, ValueId shift, std::int64_t axis) {
+  const SymDim size = shape_of(tracer, x)[axis];
+  const ValueId count = size_value(tracer, size, DType::I64);
+  // Less than one turn first: the difference of any two int64 would be no int64.
+  const ValueId turn = pointwise(tracer, Op::mod, {shift, count});
+  const ValueId place = arange(tracer, DType::I64, Scalar(std::int64_t(0)), Scalar(std::int64_t(1)), size);
+  return gather(tracer, x, pointwise(tracer, Op::mod, {pointwise(tracer, Op::sub, {place, turn}), count}), axis);
+}
+
 }  // namespace
 
 V numpy_roll(Tracer& tracer, const Arguments& arguments) {
@@ -527,22 +546,29 @@ V numpy_roll(Tracer& tracer, const Arguments& arguments) {
   ValueId value = tracer.read(*x);
   if (flat) value = reshape(tracer, value, {product(x->shape)});
   auto values = [&](const V& v) {
-    std::vector<std::int64_t> result;
-    const bool scalar = tracer.int_expression(v) || tracer.scalar_index(v) || is_known_scalar(tracer, v);
-    if (scalar) result.push_back(int_argument(tracer, v));
-    else for (const V& item : tracer.sequence_items(v)) result.push_back(int_argument(tracer, item));
-    return result;
+    const bool scalar = tracer.int_expression(v) || tracer.scalar_index(v) || is_known_scalar(tracer, v) ||
+                        computed_integer(tracer, v).valid();
+    return scalar ? std::vector<V>{v} : tracer.sequence_items(v);
   };
-  std::vector<std::int64_t> shifts = values(p.required("shift")), axes{0};
-  if (!flat) axes = values(p["axis"]);
+  const std::vector<V> shifts = values(p.required("shift"));
+  std::vector<std::int64_t> axes{0};
+  if (!flat) {
+    axes.clear();
+    for (const V& axis : values(p["axis"])) axes.push_back(int_argument(tracer, axis));
+  }
   const std::size_t count = std::max(shifts.size(), axes.size());
   if ((shifts.size() != 1 && shifts.size() != count) || (axes.size() != 1 && axes.size() != count))
     refuse("'shift' and 'axis' should be scalars or 1D sequences");
   for (std::size_t i = 0; i < count; ++i) {
     const Dims shape = shape_of(tracer, value);
     const std::int64_t axis = normalise_axis(axes[axes.size() == 1 ? 0 : i], int(shape.size()));
-    const std::int64_t shift = shifts[shifts.size() == 1 ? 0 : i];
+    const V& given = shifts[shifts.size() == 1 ? 0 : i];
     const SymDim size = shape[axis];
+    if (const ValueId computed = computed_integer(tracer, given); computed.valid()) {
+      if (!tracer.decide(size, Py_EQ, 0)) value = rolled(tracer, value, computed, axis);
+      continue;
+    }
+    const std::int64_t shift = int_argument(tracer, given);
     // Beyond one turn the remainder matters, so the size must be known.
     std::int64_t forward = shift;
     if (tracer.decide(shift < 0 ? SymDim(-shift) : SymDim(shift), Py_GE, size)) {
