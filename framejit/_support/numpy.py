@@ -190,8 +190,16 @@ def _part(arr, axis, key):
 
 
 def delete(arr, obj, axis=None):
-    """np.delete of places that are ints."""
+    """np.delete of places that are ints or in an array, and by a mask."""
     along = _along(arr, axis)
+    if along is not None and isinstance(obj, np.ndarray) and obj.ndim == 1:
+        size = along[0].shape[along[1]]
+        if obj.dtype == bool and len(obj) == size:
+            return _part(*along, ~obj)
+        if obj.dtype.kind in "iu" and len(obj) != 1:
+            keep = np.ones(size, dtype=bool)
+            keep[obj] = False
+            return _part(*along, keep)
     several = type(obj) in (list, tuple) and len(obj) > 1
     places = obj if several else obj if type(obj) in (list, tuple) else (obj,)
     if along is None or len(places) == 0 or any(type(place) is not int for place in places):

@@ -49,6 +49,7 @@ np.maximum.at(x, 0, 1.0); np.multiply.at(x, (i[0] % 4,), 2.0); np.cbrt(x, out=x)
 np.diag(a); np.diag(a, 1); np.diag(x, -2); a.diagonal(); np.diagonal(x.T); np.diagonal(x, 1, 1, 0); np.linalg.diagonal(a); np.diag(np.diag(a)) + a
 np.delete(v, 2); np.delete(v, -1); np.insert(v, 2, 1.0); np.insert(k, 0, 3.7); np.insert(v, -1, w); np.insert(v, 7, [1, 2])
 np.delete(x, 1, axis=0); np.delete(x, -1, axis=-1); np.delete(x, [0, 2], axis=1); np.delete(x, (1,), 1); np.delete(x, 3); np.delete(t, [1, 0], 1); np.delete(v, [0, 2, 2])
+np.delete(x, b[:, 0], axis=0); np.delete(x, b[0], 1); np.delete(x, b.ravel()); np.delete(v, v > 0); np.delete(t, b[0], -1); np.delete(x, i[0] % 4, 0); np.delete(v, k[:0])
 np.roll(x, np.argmax(v)); np.roll(x, -np.argmax(v), axis=1); np.roll(x, int(np.sum(x > 0)), 0); np.roll(t.T, (k[0], np.argmin(v)), axis=(0, -1)); np.roll(x[:0], k[1], 0)
 np.roll(x, (k * -10**15)[3], 1); np.roll(v, (k * 2 - 2**62)[0]); np.roll(x, k[:2] - 3, axis=(0, 1)); np.roll(x, (np.argmax(v), 1, k[2]), 1); np.roll(f, np.argmax(v).astype('b'), 0)
 np.insert(x, 1, 5.0, axis=0); np.insert(x, -1, v[:4], axis=1); np.insert(x, 2, x[0], axis=0); np.insert(x, 1, 5.0); np.insert(t, 1, 2.5, axis=1); np.insert(x, 0, u[:2], 0)
@@ -80,6 +81,20 @@ def program(line):
 def test_call_is_part_of_the_graph(line):
     function, arguments = program(line)
     same_as_eager(function, *arguments, breaks=(), calls=3)
+
+
+def test_places_to_delete_that_are_not_there():
+    def f(x, where):
+        y = x * 2
+        return np.delete(x, where, axis=0) + 1, y
+
+    for where in (np.array([0, 7]), np.array([-9, 0]), np.array([True]), np.array([[True], [False]]), np.array([0.5, 1.0])):
+        same_as_eager(f, SAMPLES["x"], where, compiles=False, fallback=True)
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for where in (np.array([0, 2]), np.array([1, 9]), np.array([3, 3]), np.array([True, False, False, True]), np.array([True, True])):
+        compare(Outcome(compiled, [SAMPLES["x"], where], {}), Outcome(f, [SAMPLES["x"], where], {}))
+    assert framejit.cache_info()["internal_errors"] == 0
 
 
 @pytest.mark.parametrize("line", ["np.sort(x * 2, axis=1)", "np.linalg.norm(x, axis=1)", "np.cbrt(x + 1)", "np.median(x, axis=0)",
