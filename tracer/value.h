@@ -119,6 +119,7 @@ struct FakeStorage {
   std::vector<std::weak_ptr<class ArrayValue>> views;  // torch: of what was made in the trace
   std::shared_ptr<int> torch_version;  // the owner's
   int batch_depth = 0;          // functions being batched where it was made (graph_transforms.cpp)
+  bool read_only = false;       // NumPy: its array may not be written
   bool written_without_gradient = false;  // an array that requires a gradient, under no_grad()
   bool inference = false;       // of a tensor made in torch's inference mode
   bool made_as_view = false;    // torch: a library call gave a view of what nobody else has

@@ -52,6 +52,7 @@ np.delete(x, 1, axis=0); np.delete(x, -1, axis=-1); np.delete(x, [0, 2], axis=1)
 np.delete(x, b[:, 0], axis=0); np.delete(x, b[0], 1); np.delete(x, b.ravel()); np.delete(v, v > 0); np.delete(t, b[0], -1); np.delete(x, i[0] % 4, 0); np.delete(v, k[:0])
 np.roll(x, np.argmax(v)); np.roll(x, -np.argmax(v), axis=1); np.roll(x, int(np.sum(x > 0)), 0); np.roll(t.T, (k[0], np.argmin(v)), axis=(0, -1)); np.roll(x[:0], k[1], 0)
 np.roll(x, (k * -10**15)[3], 1); np.roll(v, (k * 2 - 2**62)[0]); np.roll(x, k[:2] - 3, axis=(0, 1)); np.roll(x, (np.argmax(v), 1, k[2]), 1); np.roll(f, np.argmax(v).astype('b'), 0)
+np.imag(x); x.imag + 1; np.imag(x.T); np.imag(i); x.imag[1:]; np.imag(b); np.real(i) + 1; np.imag(x[::2, ::2]); np.imag(x[0, 0]) + x; np.real(x[0, 0]) + x; np.imag(x.sum()); np.imag(f).sum()
 np.insert(x, 1, 5.0, axis=0); np.insert(x, -1, v[:4], axis=1); np.insert(x, 2, x[0], axis=0); np.insert(x, 1, 5.0); np.insert(t, 1, 2.5, axis=1); np.insert(x, 0, u[:2], 0)
 abs(k[0] - 9); -k[1]; k[2] << 2; k[2] >> 1; 7 << k[0]; ~k[0]; k[1] ** 2; k[2] // 3; k[2] % 3; k[2] // (k[1] + 1); x * (k[0] & 1); np.zeros(np.prod(x.shape) // 2) + 1
 np.unique(k); np.unique(i); np.unique(b); np.unique(k, return_counts=True); np.unique(k, return_inverse=True); np.union1d(k, i)
@@ -81,6 +82,28 @@ def program(line):
 def test_call_is_part_of_the_graph(line):
     function, arguments = program(line)
     same_as_eager(function, *arguments, breaks=(), calls=3)
+
+
+def test_the_imaginary_part_of_real_numbers_is_read_only():
+    def f(x):
+        part = x.imag
+        return part, part[1:], x.T.imag, x.imag + 1
+
+    given = SAMPLES["x"] * 1
+    compiled = framejit.compile(f)
+    for _ in range(2):
+        for ours, eager in zip(compiled(given), f(given)):
+            assert ours.flags.writeable == eager.flags.writeable and (ours.base is None) == (eager.base is None)
+            assert ours.strides == eager.strides and ours.dtype == eager.dtype
+            assert ours.base is None or ours.base.flags.writeable == eager.base.flags.writeable
+
+    def written(x):
+        y = x + 1
+        y.imag[0] = 1
+        return y
+
+    same_as_eager(written, given, compiles=False)
+    same_as_eager(lambda x: (x.imag, x * 2), np.ones(0), breaks=())
 
 
 def test_places_to_delete_that_are_not_there():

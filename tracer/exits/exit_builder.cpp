@@ -425,6 +425,12 @@ int ExitBuilder::storage_owner(FakeStorage& storage, const std::shared_ptr<FakeS
     const bool freed = is_freed(t_, shared->contents);
     target = output_of(freed ? stopped(t_, shared->contents) : shared->contents, storage.library, storage.strides,
                        false, storage.inference);
+    if (storage.read_only) {
+      RecipeStep& made = step(RecipeOp::Call, {target, constant(Ref<>::borrow(Py_False))});
+      const Ref<> type = imported("numpy", "ndarray");
+      made.object = type ? Ref<>::steal(PyObject_GetAttrString(type.get(), "setflags")) : Ref<>();
+      FJ_CHECK(made.object, "numpy.ndarray.setflags");
+    }
     if (freed && !t_.inputs->requiring_gradient.empty()) {
       // It has a history, which a backward in the trace has used up.
       const int leaf = build(input_array(t_, t_.inputs->requiring_gradient.front()));

@@ -247,6 +247,18 @@ void numpy_set_item(Tracer& tracer, const Array& x, const V& key, const V& value
   index_assign(tracer, x, index, element_value(tracer, operand, x->dtype));
 }
 
+namespace {
+/// The imaginary part of real numbers: zeros that nobody writes into, in the order of the array.
+Array zero_part(Tracer& tracer, const Array& x) {
+  const bool columns = !is_contiguous(tracer, x->shape, x->strides) && is_column_major(tracer, x->shape, x->strides);
+  Array zeros = tracer.new_array(Library::Numpy, full(tracer, x->dtype, scalar_of(x->dtype, 0.0), x->shape),
+                                 columns ? column_major(x->shape) : contiguous_strides(x->shape));
+  zeros->writeable = false;
+  zeros->storage->read_only = true;
+  return zeros;
+}
+}  // namespace
+
 V numpy_attribute(Tracer& tracer, const Array& x, std::string_view name) {
   if (name == "shape") return shape_tuple(tracer, x->shape);
   if (name == "ndim") return tracer.integer(std::int64_t(x->rank()));
@@ -260,7 +272,13 @@ V numpy_attribute(Tracer& tracer, const Array& x, std::string_view name) {
       bytes.push_back(stride * SymDim(std::int64_t(size_in_bytes(x->dtype))));
     return shape_tuple(tracer, bytes);
   }
-  if (x->numpy_scalar) return nullptr;
+  if (x->numpy_scalar) {
+    if ((name != "real" && name != "imag") || is_complex(x->dtype)) return nullptr;
+    const ValueId part = name == "imag" ? constant(tracer, x->dtype, scalar_of(x->dtype, 0.0)) : tracer.read(*x);
+    Array scalar = tracer.new_array(Library::Numpy, part);
+    scalar->numpy_scalar = true;
+    return scalar;
+  }
   if (name == "T") {
     Axes reversed;
     for (int i = x->rank(); i-- > 0;) reversed.push_back(i);
@@ -273,6 +291,7 @@ V numpy_attribute(Tracer& tracer, const Array& x, std::string_view name) {
     return view_transpose(tracer, x, permutation);
   }
   if (name == "real" && !is_complex(x->dtype)) return x;
+  if (name == "imag" && !is_complex(x->dtype)) return zero_part(tracer, x);
   if ((name == "real" || name == "imag") && is_complex(x->dtype)) return view_part(tracer, x, name == "imag");
   if (name == "flags" || name == "flat") {
     auto part = std::make_shared<BuiltinValue>();
