@@ -151,6 +151,11 @@ def imaginary_part(x):
     return x.imag.copy()
 
 
+def complex_number(x, number):
+    """The number as an element of x is."""
+    return np.array(number, x.dtype)
+
+
 def as_dtype(x, dtype):
     return np.ascontiguousarray(x).view(dtype).reshape(x.shape[:-1] + (-1,) if x.ndim else ()).copy()
 

@@ -84,6 +84,32 @@ def test_call_is_part_of_the_graph(line):
     same_as_eager(function, *arguments, breaks=(), calls=3)
 
 
+COMPLEX = """
+w[np.abs(w) > 1] = v; w[w.real > 0] = 0; w[w.imag < 0] = 2.5; w[1:] = 2j; w[0, 1] = 3; w[..., 0] = True; w[i] = -1.5j; w[w.real > 0] = u
+w[:] = 2**40; w[0] = np.float32(0.1); w[w.real > 0] = complex(np.nan, -0.0); w[0, 1] = v; w[:, ::2] = -0.0
+"""
+
+
+@pytest.mark.parametrize("dtype", ["complex128", "complex64"])
+@pytest.mark.parametrize("line", [line.strip() for line in re.split("[;\n]", COMPLEX) if line.strip()])
+def test_numbers_are_assigned_to_complex_elements(line, dtype):
+    space = {"np": np}
+    exec(f"def f(z, v, i, u):\n    w = z * 2\n    {line}\n    z[0] = w[1]\n    return w + 1, w\n", space)
+    z = (SAMPLES["x"] + 1j * SAMPLES["u"]).astype(dtype)
+    same_as_eager(space["f"], z, np.complex128(2 - 1j), np.array([2, 0]), np.complex64(0.1 - 2j), breaks=(), exact=True)
+
+
+def test_what_complex_elements_can_not_be_is_numpy_s():
+    def f(z, v):
+        w = z * 2
+        w[w.real > 0] = v
+        return w
+
+    z = (SAMPLES["x"] + 1j * SAMPLES["u"]).astype("complex64")
+    for number in (1e300, complex(1e300, 0), 10**400, "a", None, np.float64(1e300)):
+        same_as_eager(f, z, number, compiles=False)
+
+
 def test_the_imaginary_part_of_real_numbers_is_read_only():
     def f(x):
         part = x.imag

@@ -233,11 +233,28 @@ V numpy_get_item(Tracer& tracer, const Array& x, const V& key) {
   return scalar;
 }
 
+namespace {
+/// What is assigned to complex elements: a number as an array of rank 0.
+Operand complex_operand(Tracer& tracer, const Array& x, const V& value) {
+  auto* held = as<ObjectValue>(value);
+  const auto scalar = held ? numpy_scalar_dtype(held->object.get()) : std::nullopt;
+  if (held && (PyComplex_CheckExact(held->object.get()) || (scalar && is_complex(*scalar)))) {
+    const V number = tracer.constant(Ref<>::borrow(tracer.constant_object(value)));
+    const Ref<>& helper = once([] { return imported("framejit._support.numpy", "complex_number"); });
+    return Operand{array_of(tracer.extern_call(tracer.constant(helper), {x, number}, {})), nullptr};
+  }
+  const Operand operand = numpy_operand(tracer, value);
+  if (operand.array) return operand;
+  const ValueId real = operand_value(tracer, operand, x->dtype == DType::C64 ? DType::F32 : DType::F64);
+  return Operand{fresh(tracer, cast(tracer, real, x->dtype)), nullptr};
+}
+}  // namespace
+
 void numpy_set_item(Tracer& tracer, const Array& x, const V& key, const V& value) {
   if (x->numpy_scalar) refuse("a NumPy scalar does not support item assignment");
   if (!x->writeable) refuse("assignment destination is read-only");
   Index index = parse_index(tracer, Library::Numpy, key, x->rank());
-  const Operand operand = numpy_operand(tracer, value);
+  const Operand operand = is_complex(x->dtype) ? complex_operand(tracer, x, value) : numpy_operand(tracer, value);
   if (operand.array && operand.array->rank() > 0 && selects_element(index, x))
     refuse("setting an array element with a sequence");
   if (operand.array && operand.array->storage == x->storage &&
