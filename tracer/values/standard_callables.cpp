@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.h"
 #include "segment/held_by_cache.h"
+#include "tracer/frontends/builders.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/scopes.h"
 #include "tracer/interpreter/trace_run.h"
@@ -367,6 +368,49 @@ V ask(TraceRun& t, const V& callable, PyObject* function, const std::vector<V>& 
   return t.wrap(t.keep(answer).get(), t.sources().make(SourceKind::Answer, t.sources().constant(function), 0, key));
 }
 
+/// Of (tensor): whether its elements are all there is in its memory and begin it, and nothing else goes with it. Guards
+/// ask.
+PyObject* ask_whether_whole(PyObject*, PyObject* const* arguments, Py_ssize_t) {
+  const auto number = [&](PyObject* owner, const char* method) {
+    const Ref<> found = owner ? Ref<>::steal(PyObject_CallMethod(owner, method, nullptr)) : Ref<>();
+    return found ? PyLong_AsLongLong(found.get()) : -1;
+  };
+  const Ref<> memory = Ref<>::steal(PyObject_CallMethod(arguments[0], "untyped_storage", nullptr));
+  const Ref<> attributes = attribute(arguments[0], "__dict__");
+  const long long bytes = number(memory.get(), "nbytes");
+  const bool whole = bytes >= 0 && number(arguments[0], "storage_offset") == 0 &&
+                     bytes == number(arguments[0], "numel") * number(arguments[0], "element_size") && attributes &&
+                     PyDict_Check(attributes.get()) && PyDict_GET_SIZE(attributes.get()) == 0;
+  PyErr_Clear();
+  return PyBool_FromLong(whole);
+}
+
+/// copy.deepcopy() of a tensor that is all there is in its memory, which is what torch copies. Null: of another one.
+V deep_copy(TraceRun& t, const V& value) {
+  auto array = std::dynamic_pointer_cast<ArrayValue>(value);
+  if (!array || array->library != Library::Torch || array->parameter || array->requires_grad) return nullptr;
+  const FakeStorage& storage = *array->storage;
+  const bool plain = storage.library == Library::Torch && !storage.inference && !t.modes->now.inference &&
+                     !storage.made_as_view && array->view.empty() && !array->is_view && !array->detached &&
+                     !is_complex(array->dtype);
+  if (!plain || t.requires_gradient(*array)) return nullptr;
+  if (storage.input_array) {
+    if (storage.input_array != array.get() || !value->source) return nullptr;
+    PyObject* const question = c_function<ask_whether_whole>("is_whole");
+    const Ref<> object = t.sources().fetch(value->source, t.request.values);
+    const Ref<> answer = object ? t.keep(Ref<>::steal(PyObject_CallOneArg(question, object.get()))) : Ref<>();
+    if (!answer ||
+        !t.truth(t.wrap(answer.get(), t.sources().make(SourceKind::AnswerAbout, value->source, 0, question))))
+      return nullptr;
+    if (!t.is_none(t.gradient_field(value))) return nullptr;
+  }
+  const Strides strides = like_strides(t, Library::Torch, {array->shape, array->strides});
+  if (strides != array->strides) return nullptr;
+  Array copy = t.new_array(Library::Torch, same_again(t, t.read(*array)), strides);
+  *copy->torch_version = 1;  // torch puts the memory into a tensor that it has made
+  return copy;
+}
+
 }  // namespace
 
 void ask_empty_caches(TraceRun& t) {
@@ -508,6 +552,10 @@ V call_library_object(TraceRun& t, const V& callable, std::vector<V>& positional
     guard_value(t, known);
     PyObject* type = t.constant_object(positional[0]);
     return type && PyType_Check(type) ? dispatched(t, object, reinterpret_cast<PyTypeObject*>(type)) : nullptr;
+  }
+  if (is_function_of(object, "copy", "deepcopy") && positional.size() == 1 && keywords.empty()) {
+    guard_value(t, known);
+    return deep_copy(t, positional[0]);
   }
   if (is_function_of(object, "dataclasses", "_recursive_repr.<locals>.wrapper") ||
       is_function_of(object, "reprlib", "recursive_repr.<locals>.decorating_function.<locals>.wrapper")) {
