@@ -286,6 +286,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     request.generalise.builtin_backend = callable == nullptr && is_builtin_backend(options.backend);
     request.refusal = [&](int device) { return device_refusal(device, options, callable != nullptr); };
     std::vector<RecordedCall> calls;
+    request.only_operations = state.only_operations;
     if (state.records) request.record = &calls;
     if (state.passes)
       request.edit = [&](Segment& segment, const GuardSet& guards, const SourceTable& sources) {

@@ -17,6 +17,7 @@ struct FunctionState {
   Options options;                       // given to `compile`; where a `with framejit.options` block is open, it wins
   Ref<> backend;                         // the user's callable, or null
   std::vector<std::pair<std::string, DynamicAxis>> marks;  // axes of its arguments that change, by source
+  bool only_operations = false;          // in its graphs, as far as they can say it: see Tracer
   bool records = false;                  // its passes are told of the calls of the libraries
   Ref<> passes;                          // what edits its graphs (framejit/_passes.py), or null
   /// One cache per set of options in use: the first is that of `options`.

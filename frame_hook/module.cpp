@@ -372,6 +372,8 @@ PYBIND11_MODULE(_core, module) {
                for (const auto& [axis, name, min, max] : axes) marks.push_back({axis, name, min, max});
                if (!mark_dynamic(array.ptr(), marks)) throw py::error_already_set();
              });
+  module.def("only_operations", [](const py::object& compiled) { state_of(compiled).only_operations = true; },
+             "From now on its graphs call the array library only where no operations say the same.");
   module.def("record_calls", [](const py::object& compiled) { state_of(compiled).records = true; },
              "Its passes are told of the calls of the array libraries.");
   module.def("mark_arguments",

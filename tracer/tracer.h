@@ -67,6 +67,8 @@ struct TraceRequest {
   /// Is given the piece when its graph is as captured, before derivatives are taken of it. True: the graph has been
   /// changed, all but its inputs and the types of its results.
   std::function<bool(Segment&, const GuardSet&, const SourceTable&)> edit;
+  /// See Tracer::only_operations.
+  bool only_operations = false;
   /// Where calls of the array libraries are to be noted; null: nowhere.
   std::vector<RecordedCall>* record = nullptr;
   /// Why programs can't work on arrays of a device; "": they can. An empty function: they can on the host's alone.
@@ -126,6 +128,8 @@ class Tracer {
   virtual bool prefers(const SymDim& a, int comparison, const SymDim& b) = 0;
   /// Whether users see the graph and change it: in that a call of theirs stays one where it would be many operations.
   virtual bool keeps_calls() const = 0;
+  /// Whether the graph is to run where the libraries are not: whatever operations can say is no call, however slow.
+  virtual bool only_operations() const = 0;
 
   // ---- acting on values, as the interpreter's instructions do
   virtual V call(const V& callable, std::vector<V> positional, Keywords keywords = {}) = 0;

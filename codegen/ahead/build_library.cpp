@@ -66,7 +66,9 @@ class Surroundings {
                                                   b_.getInt8Ty()),
                   true, align);
   }
-  llvm::Constant* text(const std::string& contents) { return bytes({contents.c_str(), contents.size() + 1}, llvm::Align(1)); }
+  llvm::Constant* text(const std::string& contents) {
+    return bytes({contents.c_str(), contents.size() + 1}, llvm::Align(1));
+  }
   llvm::Constant* array(const std::vector<llvm::Constant*>& items) {
     if (items.empty()) return null();
     llvm::Type* type = items[0]->getType();
@@ -105,8 +107,9 @@ class Surroundings {
     const std::vector<std::string> names(slots.names().begin(), slots.names().end());
     std::vector<llvm::Constant*> functions;
     // The slots lie behind each other, so that the runtime finds them by the first one's address.
-    auto* all = new llvm::GlobalVariable(*module_, llvm::ArrayType::get(pointer_, std::max<std::size_t>(names.size(), 1)),
-                                         false, llvm::GlobalValue::InternalLinkage, nullptr, "slots");
+    auto* slots_type = llvm::ArrayType::get(pointer_, std::max<std::size_t>(names.size(), 1));
+    auto* all = new llvm::GlobalVariable(*module_, slots_type, false, llvm::GlobalValue::InternalLinkage, nullptr,
+                                         "slots");
     all->setInitializer(llvm::Constant::getNullValue(all->getValueType()));
     for (std::size_t i = 0; i < names.size(); ++i) {
       auto* place = llvm::ConstantExpr::getInBoundsGetElementPtr(
@@ -216,13 +219,15 @@ void build_objects(const Graph& graph, const LibraryRequest& request,
     image.result_names = request.result_names;
     std::vector<llvm::Constant*> kernels;
     for (std::size_t k = 0; k < prepared.sources.size(); ++k) {
-      const std::string symbol = "framejit_" + request.name + "_" + std::to_string(versions.size()) + "_" + std::to_string(k);
-      write(symbol + ".o", kernel_object(prepared.sources[k], *prepared.target, [&](llvm::Module& module) {
-              llvm::Function* kernel = module.getFunction(kKernelSymbol);
-              kernel->setName(symbol);
-              kernel->setVisibility(llvm::GlobalValue::HiddenVisibility);
-              slots.replace_calls(module);
-            }));
+      const std::string symbol =
+          "framejit_" + request.name + "_" + std::to_string(versions.size()) + "_" + std::to_string(k);
+      const auto name_kernel = [&](llvm::Module& module) {
+        llvm::Function* kernel = module.getFunction(kKernelSymbol);
+        kernel->setName(symbol);
+        kernel->setVisibility(llvm::GlobalValue::HiddenVisibility);
+        slots.replace_calls(module);
+      };
+      write(symbol + ".o", kernel_object(prepared.sources[k], *prepared.target, name_kernel));
       kernels.push_back(around.kernel(symbol));
     }
     const std::string bytes = write_image(image);

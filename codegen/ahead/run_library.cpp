@@ -75,7 +75,8 @@ std::unique_ptr<LoadedProgram> load(FramejitLibrary& library) {
     if (processor_has(library.versions[v].cpu)) version = &library.versions[v];
     built_for += (v ? " and " : "") + std::string(library.versions[v].cpu);
   }
-  if (!version) return refuse(kFramejitProcessor, "the library was built for " + built_for + ", and this processor is older");
+  if (!version)
+    return refuse(kFramejitProcessor, "the library was built for " + built_for + ", and this processor is older");
   for (std::uint64_t f = 0; f < library.function_count; ++f) {
     library.functions[f] = nullptr;
     for (const auto& [name, address] : library_symbols())

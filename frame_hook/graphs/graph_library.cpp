@@ -46,7 +46,8 @@ std::vector<std::string> build(const PythonGraph& graph, const std::string& fold
 void bind_graph_library(py::module_& module) {
   module.def("build_objects", build, py::arg("graph"), py::arg("folder"), py::arg("name"), py::arg("sizes"),
              py::arg("arguments"), py::arg("argument_names"), py::arg("result_names"), py::arg("state"),
-             py::arg("cpus"), "Writes a graph's object files to a folder; their paths. State: contiguous arrays of bytes.");
+             py::arg("cpus"),
+             "Writes a graph's object files to a folder; their paths. State: contiguous arrays of bytes.");
   module.def(
       "processor_levels",
       [] {

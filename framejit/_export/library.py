@@ -3,6 +3,8 @@
 The compiler writes object files (codegen/ahead), a linker makes the library of them, and what runs them lies beside it: libframejit_program.so,
 which has neither Python nor LLVM.
 """
+import contextlib
+import inspect
 import os
 import pathlib
 import re
@@ -12,10 +14,12 @@ import tempfile
 from typing import NamedTuple
 
 from framejit import _core
+from framejit._dim import Dim
 from framejit._errors import GraphError
 from framejit._export import arguments
 from framejit._export.header import text_of
 from framejit._export.ranges import holds, intervals
+from framejit._graph.dtypes import library_name
 from framejit._support.files import write_whole
 
 RUNTIME = "libframejit_program.so"
@@ -81,15 +85,19 @@ def processors(cpu):
 
 def build(program, folder, name=None, cpu="native"):
     cpus = processors(cpu)
-    data = program.graph._saved.signature
-    name = data["function"] if name is None else name
+    name = program.graph._saved.signature["function"] if name is None else name
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name in _RESERVED or name.startswith("framejit"):
         raise GraphError(f"build: `{name}` can't be a function of C: give it a name, build(folder, name=\"...\")")
     names = _Names()
     sizes = _sizes(program, names)
     given, inputs, state = _inputs(program, names)
     graph, results = _with_results(program, names)
+    if graph.find(op="extern_call"):
+        graph, sizes, inputs = _of_operations(graph, program.graph._saved, sizes, inputs)
     _refuse(graph)
+    for number in graph._writes:
+        if inputs[number] < 0:
+            raise GraphError(f"build: the program writes {graph.inputs[number].name}, and the arrays of a library are constants")
     folder = pathlib.Path(folder)
     built = BuiltLibrary(folder / f"lib{name}.so", folder / f"{name}.h", folder / RUNTIME)
     linker = _linker()
@@ -107,6 +115,50 @@ def build(program, folder, name=None, cpu="native"):
     except OSError as error:
         raise GraphError(f"build: {error.filename or folder} can't be written: {error.strerror}") from error
     return built
+
+
+def _of_operations(graph, saved, sizes, inputs):
+    """A graph of the same that calls the array library only where no operations say the same, with its sizes and inputs."""
+    from framejit._graph import signature
+    from framejit._graph.capture import captured
+    from framejit._support import graph_code
+
+    body = graph_code.function(graph._as_core(), saved.library, layouts=False)
+    names = list(inspect.signature(body).parameters)
+    if len(names) != len(graph.inputs):
+        return graph, sizes, inputs
+    known = {f"s{size.symbol}": size for size in sizes}
+    dims = [{axis: Dim(size, min=known[size].low, max=known[size].high) for axis, size in enumerate(node.shape) if size in known}
+            for node in graph.inputs]
+    values = {symbol.name: symbol.seen for symbol in graph.symbols}
+    examples = [_example(saved.library, node, values) for node in graph.inputs]
+    with _without_gradients(saved.library):
+        made = captured("build", body, tuple(examples), {}, dims, only_operations=True)
+    capture = made._capture
+    recipe = signature.of(capture, [node.name for node in made.inputs])["result"]
+    parts = recipe.get("list") or [recipe]
+    numbers = [names.index(steps[0][2]) for _, steps in capture.found["inputs"]]
+    nodes = [_node(made, part, f"result {i}") for i, part in enumerate(parts)]
+    made.set_outputs(*nodes[:len(graph.outputs)])
+    for number, node in zip(graph._writes, nodes[len(graph.outputs):]):
+        if number not in numbers or node is not made.inputs[numbers.index(number)]:
+            made._writes[numbers.index(number)] = node
+    made._capture = made._core = None
+    made._touch()
+    made.eliminate_dead_code()
+    symbols = {made._size_names[symbol.name]: i for i, symbol in enumerate(made.symbols) if symbol.name in made._size_names}
+    return made, [size._replace(symbol=symbols[f"s{size.symbol}"]) for size in sizes], [inputs[number] for number in numbers]
+
+
+def _example(library, node, values):
+    """An array of the node's type; its contents are never read."""
+    shape = [size if isinstance(size, int) else eval(size, {"__builtins__": {}}, values) for size in node.shape]
+    module = __import__(library)
+    return module.zeros(shape, dtype=getattr(module, library_name(node.dtype) if node.dtype != "bool" or library == "torch" else "bool_"))
+
+
+def _without_gradients(library):
+    return __import__("torch").no_grad() if library == "torch" else contextlib.nullcontext()
 
 
 def _refuse(graph):
@@ -154,8 +206,6 @@ def _inputs(program, names):
     for number in range(len(data["inputs"])):
         order.append(numbers[number] if number in numbers else ~len(state))
         if number not in numbers:
-            if number in graph._writes:
-                raise GraphError(f"build: the program writes {data['inputs'][number]['state']}, and the arrays of a library are constants")
             state.append(_bytes(saved.state[number]))
     return given, order, state
 

@@ -246,15 +246,18 @@ def capture(function, *args, dynamic_shapes=None, level="primitive", **kwargs):
     return graph if level == "primitive" else _of_calls(graph)
 
 
-def captured(caller, function, args, kwargs, dynamic_shapes, noted=False):
-    """The Graph, for `caller`, whose name errors begin with. noted: it has a note of each call of the library."""
+def captured(caller, function, args, kwargs, dynamic_shapes, noted=False, only_operations=False):
+    """The Graph, for `caller`, whose name errors begin with. noted: it has a note of each call of the library.
+
+    only_operations: it calls the library only where no operations say the same, however slow they are.
+    """
     function = plain(caller, function)
     if not callable(function) or isinstance(function, type):
         raise TypeError(f"{caller} takes a function, a module or another callable object, not {function!r}")
     face = _face(function, len(args))
     axes = dynamic_sizes(caller, function, args, kwargs, dynamic_shapes)
     dynamic = None if axes else dynamic_shapes is True
-    graph = _traced(caller, function, face, dynamic, axes, args, kwargs, noted)
+    graph = _traced(caller, function, face, dynamic, axes, args, kwargs, noted, only_operations)
     for source, axis, *_ in axes:
         _refuse_fixed(caller, graph, source, axis)
     return graph
@@ -270,7 +273,7 @@ def _of_calls(graph):
     return graph
 
 
-def _traced(caller, function, face, dynamic, axes, args, kwargs, noted):
+def _traced(caller, function, face, dynamic, axes, args, kwargs, noted, only_operations=False):
     def hook(core, found):
         if found["whole"]:
             raise _Found(core, found)
@@ -279,6 +282,8 @@ def _traced(caller, function, face, dynamic, axes, args, kwargs, noted):
     _core.mark_arguments(compiled, axes)
     if noted:
         _core.record_calls(compiled)
+    if only_operations:
+        _core.only_operations(compiled)
     try:
         _core.call_traced(compiled, *args, **kwargs)
     except _Found as found:

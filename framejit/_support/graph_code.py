@@ -29,11 +29,14 @@ def source(graph, library, checked=False):
     return _Writer(graph, library, checked).text
 
 
-def function(graph, library, checked=False):
-    """The function that `source` is the text of. Tracebacks and debuggers show its lines."""
+def function(graph, library, checked=False, layouts=True):
+    """The function that `source` is the text of. Tracebacks and debuggers show its lines.
+
+    layouts: the library's functions are given arrays that lie in memory as the graph says; else contiguous ones.
+    """
     if library not in sys.modules:
         raise GraphError(f"the graph of {graph.name} is run by {library}, which is not imported")
-    writer = _Writer(graph, library, checked)
+    writer = _Writer(graph, library, checked, layouts)
     name = f"<graph of {graph.name}, {id(graph):x}>"
     space = {"numpy": numpy, "math": math, "GraphError": GraphError, library: sys.modules[library], **writer.externs}
     exec(compile(writer.text, name, "exec"), space)
@@ -77,7 +80,8 @@ def _needs_torch(graph):
 
 
 class _Writer:
-    def __init__(self, graph, library, checked):
+    def __init__(self, graph, library, checked, layouts=True):
+        self.layouts = layouts
         self.library, self.lines, self.externs = library, [], {}
         self.symbols = len(graph.symbols)
         self.names, self.dtypes, self.shapes = {}, {}, {}
@@ -444,6 +448,10 @@ def _torch_call(step, *xs):
         return _library_call(step, xs)
     for i, (x, layout) in enumerate(zip(xs, step.attrs["operand_strides"])):
         name = step.variable(f"operand{i}_of_")
+        if not step.writer.layouts:
+            step.line(f"{name} = {x}.contiguous()")
+            arrays.append(name)
+            continue
         step.line(f"{name} = {x}")
         strides = f"{name}.contiguous().stride()" if layout is None else _tuple(layout)
         step.line(f"if {name}.stride() != {strides}:")

@@ -158,6 +158,29 @@ def rnn_relu_cell(x, h, w_ih, w_hh, b_ih, b_hh):
     return torch.nn.functional.linear(h, w_hh, b_hh).add_(torch.nn.functional.linear(x, w_ih, b_ih)).relu()
 
 
+def steps(function, found, state, weights, biases, count, dropout, train, bidirectional, batch_first):
+    """torch.lstm, gru, rnn_tanh or rnn_relu that drops nothing, step by step."""
+    cell = getattr(torch, function.__name__ + "_cell")
+    if batch_first:
+        found = found.transpose(0, 1)
+    several, directions, states = isinstance(state, tuple), 2 if bidirectional else 1, []
+    of_each = len(weights) // (count * directions)
+    for layer in range(count):
+        rows = []
+        for direction in range(directions):
+            row = layer * directions + direction
+            own = weights[row * of_each:(row + 1) * of_each]
+            w_ih, w_hh, b_ih, b_hh = own[:4] if biases else (*own[:2], None, None)
+            now, made = tuple(part[row] for part in state) if several else state[row], []
+            for step in range(found.shape[0]) if direction == 0 else reversed(range(found.shape[0])):
+                now = cell(found[step], now, w_ih, w_hh, b_ih, b_hh)
+                made.append(now[0] if several else now)
+            rows.append(torch.stack(made if direction == 0 else made[::-1]))
+            states.append(now if several else (now,))
+        found = torch.cat(rows, 2) if bidirectional else rows[0]
+    return (found.transpose(0, 1) if batch_first else found, *(torch.stack(parts) for parts in zip(*states)))
+
+
 def layers(function, found, state, weights, biases, count, dropout, train, bidirectional, batch_first):
     """torch.lstm, gru, rnn_tanh or rnn_relu where it drops elements between its layers: layer by layer, as torch's code does it."""
     if batch_first:

@@ -16,7 +16,7 @@ from framejit._export import arguments
 CC, VALGRIND = shutil.which("cc"), shutil.which("valgrind")
 pytestmark = pytest.mark.skipif(CC is None, reason="there is no C compiler")
 LEVELS = _core.processor_levels()
-MODULES = ("mlp", "encoder", "words")
+MODULES = ("mlp", "convolutions", "encoder", "lstm", "words")
 
 # Reads calls from a file, each with its sizes, its arrays and the bytes of its results, and writes what they give.
 DRIVER = """

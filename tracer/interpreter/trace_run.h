@@ -126,7 +126,8 @@ class TraceRun final : public Tracer {
   std::vector<V> sequence_items(const V& value) override;
   bool decide(const SymDim& a, int comparison, const SymDim& b) override;
   bool prefers(const SymDim& a, int comparison, const SymDim& b) override;
-  bool keeps_calls() const override { return bool(request.edit); }
+  bool keeps_calls() const override { return request.edit && !request.only_operations; }
+  bool only_operations() const override { return request.only_operations; }
   V call(const V& callable, std::vector<V> positional, Keywords keywords = {}) override;
   V call_it(const V& callable, std::vector<V> positional, Keywords keywords);  // whether it is noted or not
   V get_attribute(const V& owner, std::string_view name) override;

@@ -89,11 +89,13 @@ V convolution(Tracer& tracer, const char* name, std::size_t count, const Argumen
     return array->dtype == x->dtype && array->storage->device == kHost && array->shape.size() == rank &&
            array->strides == row_major(array->shape);  // of axes of one element too: the library asks for these
   };
-  if (x->dtype != DType::F32 && x->dtype != DType::BF16) p.refuse("tensors of this dtype");
+  const bool always = tracer.only_operations();
+  if (x->dtype != DType::F32 && x->dtype != DType::BF16 && !(always && x->dtype == DType::F64))
+    p.refuse("tensors of this dtype");
   if (!suits(x, count + 2) || !suits(weight, count + 2) || (bias && !suits(bias, 1)))
     p.refuse("tensors of different dtypes, in another order in memory, or without an axis for the images");
   // The columns are written row by row: in short rows of a length that is not known, at half of the library's speed.
-  if (!x->shape.back().is_constant()) p.refuse("images whose rows change their length");
+  if (!x->shape.back().is_constant() && !always) p.refuse("images whose rows change their length");
   if (p.integer("groups", 1) != 1) p.refuse("groups of channels");
   const Dims &image = x->shape, &kernel = weight->shape;
   if (!same_shape(tracer, {image[1]}, {kernel[1]}) || (bias && !same_shape(tracer, bias->shape, {kernel[0]})))
@@ -107,12 +109,13 @@ V convolution(Tracer& tracer, const char* name, std::size_t count, const Argumen
   }
   const SymDim rows = fj::product(columns), places = fj::product(windows), products = kernel[0] * rows * places;
   if (tracer.decide(products, Py_EQ, 0)) p.refuse("no elements");
-  if (!tracer.prefers(products, Py_LE, kMostProducts)) p.refuse("many elements");
+  if (!always && !tracer.prefers(products, Py_LE, kMostProducts)) p.refuse("many elements");
 
+  const DType inner = compute_dtype(x->dtype);
   // To torch a gradient depends on what it is the gradient of, which the two products do not.
   const auto read = [&](const Array& array) {
     const ValueId value = tracer.read(*array);
-    return cast(tracer, tracer.requires_gradient(*array) ? itself(tracer, value) : value, DType::F32);
+    return cast(tracer, tracer.requires_gradient(*array) ? itself(tracer, value) : value, inner);
   };
   ValueId value = windows_of(tracer, padded(tracer, read(x), axes), axes);
   Axes order{1};
@@ -127,7 +130,7 @@ V convolution(Tracer& tracer, const char* name, std::size_t count, const Argumen
   if (bias) {
     Dims channels{kernel[0]};
     channels.resize(count + 1, SymDim(1));
-    value = pointwise(tracer, Op::add, {value, reshape(tracer, cast(tracer, tracer.read(*bias), DType::F32), channels)});
+    value = pointwise(tracer, Op::add, {value, reshape(tracer, cast(tracer, tracer.read(*bias), inner), channels)});
   }
   return torch_fresh(tracer, cast(tracer, value, x->dtype));
 }

@@ -192,7 +192,7 @@ Product two_tensors(Tracer& tracer, const Parameters& p, const char* first, cons
     const Dims& right = product.b->shape;
     const bool is_weight = std::string_view(second) == "weight";
     const SymDim columns = right.size() < 2 ? SymDim(1) : is_weight ? right[0] : right.back();
-    if (tracer.prefers(fj::product(product.a->shape) * columns, Py_GE, kManyOfBfloat16))
+    if (!tracer.only_operations() && tracer.prefers(fj::product(product.a->shape) * columns, Py_GE, kManyOfBfloat16))
       unsupported("a product of bfloat16 that the processor's own instructions compute");
   }
   if (product.a->dtype != product.b->dtype) refuse("a product of tensors of different dtypes");
@@ -583,7 +583,8 @@ bool is_blocked_attention(Tracer& tracer, const Parameters& p, bool grouped) {
       !same(query[3], key[3]) || !same(query[3], value[3]) || (!grouped && !same(query[1], key[1])))
     return false;
   const std::int64_t most = kDerivedScores / std::int64_t(size_in_bytes(parts[0]->dtype));
-  if (is_derived_attention(tracer, p) && !tracer.prefers(query[0] * query[1] * query[2] * key[2], Py_LE, most))
+  if (is_derived_attention(tracer, p) && !tracer.only_operations() &&
+      !tracer.prefers(query[0] * query[1] * query[2] * key[2], Py_LE, most))
     return false;
   if (p.absent("attn_mask")) return true;
   const Array mask = torch_tensor(tracer, p["attn_mask"]);

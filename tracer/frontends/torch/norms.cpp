@@ -143,6 +143,15 @@ V batch_norm_in_training(Tracer& tracer, const Parameters& p, const Array& x, do
 
 }  // namespace
 
+V torch_batch_norm(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "batch_norm", arguments,
+               "input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled");
+  Arguments passed;
+  for (const char* name : {"input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps"})
+    passed.positional.push_back(p.required(name));
+  return torch_f_batch_norm(tracer, passed);
+}
+
 V torch_f_batch_norm(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "batch_norm", arguments,
                "input, running_mean, running_var, weight, bias, training, momentum, eps");

@@ -9,13 +9,22 @@ namespace fj {
 namespace {
 
 /// A stack of recurrent layers with dropout between them: layer by layer, where a derivative is wanted. What torch
-/// draws has no other.
+/// draws has no other. In a graph of operations alone, which drops nothing: step by step.
 V layer_by_layer(Tracer& tracer, const Arguments& arguments, const char* name) {
   const std::vector<V>& given = arguments.positional;
   if (given.size() != 9 || !arguments.keywords.empty() || given[2]->kind != ValueKind::List)
     unsupported("recurrent layers over packed sequences");
   if (tracer.device() != kHost) unsupported("recurrent layers on " + device_text(tracer.device()));
+  std::vector<V> passed{tracer.constant(torch_object(name))};
+  passed.insert(passed.end(), given.begin(), given.end());
+  const auto computed_by = [&](const char* function) {
+    const Ref<> found = imported("framejit._support.torch", function);
+    FJ_CHECK(found, "framejit._support.torch has the layers");
+    return tracer.call(tracer.constant(found), std::move(passed));
+  };
   const auto probability = tracer.constant_float(given[5]);
+  if (tracer.only_operations() && (!tracer.truth(given[6]) || (probability && *probability == 0)))
+    return computed_by("steps");
   if (!probability || *probability <= 0 || *probability >= 1 || !tracer.truth(given[6]) ||
       int_argument(tracer, given[4]) < 2)
     unsupported("recurrent layers that drop nothing");
@@ -31,11 +40,7 @@ V layer_by_layer(Tracer& tracer, const Arguments& arguments, const char* name) {
   operands.push_back(given[0]);
   if (std::none_of(operands.begin(), operands.end(), derived))
     unsupported("recurrent layers that nothing is derived from");
-  PyObject* const function = once([] { return imported("framejit._support.torch", "layers").release(); });
-  FJ_CHECK(function, "framejit._support.torch.layers");
-  std::vector<V> passed{tracer.constant(torch_object(name))};
-  passed.insert(passed.end(), given.begin(), given.end());
-  return tracer.call(tracer.constant(Ref<>::borrow(function)), std::move(passed));
+  return computed_by("layers");
 }
 
 /// torch.gru_cell and its like, of `gates` matrices in each weight. What torch refuses stays a call, which raises.
