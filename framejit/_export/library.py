@@ -5,6 +5,7 @@ which has neither Python nor LLVM.
 """
 import contextlib
 import inspect
+import math
 import os
 import pathlib
 import re
@@ -14,8 +15,8 @@ import tempfile
 from typing import NamedTuple
 
 from framejit import _core
-from framejit._dim import Dim
-from framejit._errors import GraphError
+from framejit._dim import LARGEST, Dim
+from framejit._errors import GraphBreakError, GraphError
 from framejit._export import arguments
 from framejit._export.header import text_of
 from framejit._export.ranges import holds, intervals
@@ -132,9 +133,15 @@ def _of_operations(graph, saved, sizes, inputs):
             for node in graph.inputs]
     values = {symbol.name: symbol.seen for symbol in graph.symbols}
     examples = [_example(saved.library, node, values) for node in graph.inputs]
-    with _without_gradients(saved.library):
-        made = captured("build", body, tuple(examples), {}, dims, only_operations=True)
+    try:
+        with _without_gradients(saved.library):
+            made = captured("build", body, tuple(examples), {}, dims, only_operations=True)
+    except (GraphBreakError, GraphError):
+        made = graph
+    if made.find(op="extern_call"):
+        return graph, sizes, inputs  # which is refused, with the user's lines
     capture = made._capture
+    _refuse_parts(made.symbols, [text for kind, text, *_ in capture.found["guards"] if kind == "Relation"])
     recipe = signature.of(capture, [node.name for node in made.inputs])["result"]
     parts = recipe.get("list") or [recipe]
     numbers = [names.index(steps[0][2]) for _, steps in capture.found["inputs"]]
@@ -179,14 +186,19 @@ def _sizes(program, names):
         place = data["integers"].get(str(number))
         name = graph._size_names.get(symbol.name) or (arguments.place_text(place) if place else symbol.name)
         low, high = data["program"]["ranges"].get(name, (symbol.min, symbol.max))
-        found.append(Size(names.of(name), number, low, None if high is None or high >= 2**62 else high))
-    bounds = intervals([(f"s{s.symbol}", s.low, float("inf") if s.high is None else s.high) for s in found],
-                       [(i, *s.definition) for i, s in enumerate(graph.symbols) if s.definition is not None])
-    for condition in data["conditions"]:
-        if "sizes" in condition and not holds(condition["sizes"], bounds):
-            raise GraphError(f"build: the program is for sizes of which {condition['sizes']}, and a library is for ranges: "
-                             "give dynamic_shapes with a Dim for each")
+        found.append(Size(names.of(name), number, low, None if high is None or high >= LARGEST else high))
+    _refuse_parts(graph.symbols, [condition["sizes"] for condition in data["conditions"] if "sizes" in condition])
     return found
+
+
+def _refuse_parts(symbols, relations):
+    """A graph must hold for each size of its ranges."""
+    bounds = intervals([(s.name, s.min, math.inf if s.max >= LARGEST else s.max) for s in symbols if s.definition is None],
+                       [(i, *s.definition) for i, s in enumerate(symbols) if s.definition is not None])
+    for relation in relations:
+        if not holds(relation, bounds):
+            raise GraphError(f"build: the program is for sizes of which {relation}, and a library is for ranges: "
+                             "give dynamic_shapes with a Dim for each, of sizes for which that is so")
 
 
 def _inputs(program, names):
@@ -254,8 +266,9 @@ def _node(graph, recipe, place):
         layout = graph._layouts[what["output"]]
     else:
         layout = graph.inputs[what["input"]].layout if "input" in what else None
-    rows = list(map(str, layout or _core.row_major(base.shape)))
-    if recipe["offset"] == 0 and layout is None and strides == list(map(str, _core.row_major(shape))):
+    without_gaps = list(map(str, _core.row_major(base.shape)))
+    rows = without_gaps if layout is None else list(map(str, layout))
+    if recipe["offset"] == 0 and rows == without_gaps and strides == list(map(str, _core.row_major(shape))):
         return base if list(base.shape) == shape else graph.add("reshape", base, shape=shape)
     order = [next((axis for axis in range(len(rows)) if rows[axis] == stride and str(base.shape[axis]) == str(size)), None)
              for size, stride in zip(shape, strides)]

@@ -1,4 +1,7 @@
-"""Does a relation of sizes ("s0*2 - 1 > 4") hold for all of their ranges? `holds` says yes only where interval arithmetic proves it."""
+"""Does a relation of sizes ("s0*2 - 1 > 4") hold for all of their ranges? `holds` says yes only where it is proved: by interval arithmetic,
+or by the polynomial of what each size is more than its lower bound, which is at least its constant if no coefficient is negative.
+"""
+import collections
 import math
 import operator
 import re
@@ -63,12 +66,55 @@ def holds(relation, found):
     parts = re.fullmatch(r"([s0-9*+\- ()]+) (<|<=|==|!=|>|>=) ([s0-9*+\- ()]+)", relation)
     if parts is None or not set(re.findall(r"s\d+", relation)) <= set(found):
         return False
-    difference = _interval(_value(f"({parts[1]}) - ({parts[3]})", found))
+    text = f"({parts[1]}) - ({parts[3]})"
+    difference = _interval(_value(text, found))
+    if all(math.isfinite(found[name].low) for name in re.findall(r"s\d+", relation)):
+        above = {name: Polynomial({(name,): 1}) + found[name].low for name in set(re.findall(r"s\d+", relation))}
+        exact = (_value(text, above) + Polynomial({})).interval()
+        difference = Interval(max(difference.low, exact.low), min(difference.high, exact.high))
     if parts[2] == "!=":
         return difference.low > 0 or difference.high < 0
     if parts[2] == "==":
         return difference.low == difference.high == 0
     return all(_RELATIONS[parts[2]](end, 0) for end in (difference.low, difference.high))
+
+
+class Polynomial:
+    """Of variables that are not negative. terms: by the sorted names of a product, its coefficient."""
+
+    def __init__(self, terms):
+        self.terms = {names: coefficient for names, coefficient in terms.items() if coefficient}
+
+    def __add__(self, other):
+        sums = collections.Counter(self.terms)
+        sums.update(_polynomial(other).terms)
+        return Polynomial(sums)
+
+    def __mul__(self, other):
+        products = collections.Counter()
+        for names, coefficient in self.terms.items():
+            for more, factor in _polynomial(other).terms.items():
+                products[tuple(sorted(names + more))] += coefficient * factor
+        return Polynomial(products)
+
+    def __neg__(self):
+        return self * -1
+
+    def __sub__(self, other):
+        return self + -_polynomial(other)
+
+    def __rsub__(self, other):
+        return _polynomial(other) - self
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def interval(self):
+        constant, others = self.terms.get((), 0), [x for names, x in self.terms.items() if names]
+        return Interval(constant if all(x > 0 for x in others) else -math.inf, constant if all(x < 0 for x in others) else math.inf)
+
+
+def _polynomial(number):
+    return number if isinstance(number, Polynomial) else Polynomial({(): number})
 
 
 def _value(text, found):

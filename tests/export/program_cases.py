@@ -67,7 +67,20 @@ def modules():
         def forward(self, index):
             return self.last(self.words(index).mean(1))
 
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm, self.gru = nn.LSTM(4, 3, 2, bidirectional=True, bias=False), nn.GRU(6, 5)
+            self.rnn = nn.RNN(5, 4, nonlinearity="relu")
+
+        def forward(self, x, h):
+            found, (_, c) = self.lstm(x)
+            found, last = self.gru(found, h)
+            return self.rnn(found)[0], last, c
+
     torch.manual_seed(0)
+    grouped = nn.Sequential(nn.Conv1d(4, 8, 3, groups=4, padding=1), nn.ReLU6(), nn.Conv1d(8, 6, 2, stride=2, dilation=2, groups=2, bias=False),
+                            nn.BatchNorm1d(6), nn.Flatten()).double()
     convolutions = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 5))
     return {
         "mlp": (nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 2)), lambda n: ((torch.randn(n, 4),), {}),
@@ -76,6 +89,9 @@ def modules():
         "encoder": (nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval(), lambda n: ((torch.randn(n, n + 2, 16),), {}),
                     {"src": {0: ROWS, 1: Dim("words", min=2, max=64)}}),
         "lstm": (nn.LSTM(4, 6, batch_first=True), lambda n: ((torch.randn(n, 5, 4),), {}), {"input": {0: ROWS}}),
+        "grouped": (grouped.eval(), lambda n: ((torch.randn(n, 4, n + 9, dtype=torch.float64),), {}),
+                    {"input": {0: ROWS, 2: Dim("length", min=6, max=64)}}),
+        "recurrent": (Recurrent(), lambda n: ((torch.randn(5, n, 4), torch.randn(1, n, 5)), {}), {"x": {1: ROWS}, "h": {1: ROWS}}),
         "words": (Words(), lambda n: ((torch.randint(0, 20, (n, 6)),), {}), {"index": {0: ROWS}}),
     }
 

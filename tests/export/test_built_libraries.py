@@ -16,7 +16,7 @@ from framejit._export import arguments
 CC, VALGRIND = shutil.which("cc"), shutil.which("valgrind")
 pytestmark = pytest.mark.skipif(CC is None, reason="there is no C compiler")
 LEVELS = _core.processor_levels()
-MODULES = ("mlp", "convolutions", "encoder", "lstm", "words")
+MODULES = ("mlp", "convolutions", "encoder", "lstm", "words", "grouped", "recurrent", "bert")
 
 # Reads calls from a file, each with its sizes, its arrays and the bytes of its results, and writes what they give.
 DRIVER = """
@@ -99,6 +99,9 @@ def case(name):
     if name in program_cases.FUNCTIONS:
         return program_cases.FUNCTIONS[name]
     pytest.importorskip("torch", reason="torch is not installed")
+    if name == "bert":
+        pytest.importorskip("transformers", reason="transformers is not installed")
+        return program_cases.bert()
     return program_cases.modules()[name]
 
 
@@ -255,4 +258,8 @@ def test_sizes_that_no_range_holds_for(tmp_path):
 
     program = framejit.export(halves, (np.ones(16),), dynamic_shapes=True)
     with pytest.raises(GraphError, match=r"for sizes of which s0 > 8, and a library is for ranges: give dynamic_shapes with a Dim"):
+        program.build(tmp_path)
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    program = framejit.export(torch.nn.Conv1d(2, 2, 5), (torch.ones(1, 2, 9),), dynamic_shapes=[{2: Dim("length", min=4)}])
+    with pytest.raises(GraphError, match=r"for sizes of which s0 >= 5, and a library is for ranges"):  # eager raises for 4
         program.build(tmp_path)

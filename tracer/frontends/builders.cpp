@@ -10,6 +10,7 @@
 #include "graph_ir/evaluate/evaluate.h"
 #include "runtime/base/error.h"
 #include "tracer/values/numbers/constant_conditions.h"
+#include "tracer/values/numbers/size_ranges.h"
 
 namespace fj {
 
@@ -336,28 +337,55 @@ bool same_shape(Tracer& tracer, const Dims& a, const Dims& b) {
   return true;
 }
 
-SymDim floor_divide(Tracer& tracer, const SymDim& a, const SymDim& b) {
-  if (a.is_constant() && b.is_constant()) {
-    const std::int64_t x = a.value(), y = b.value();
-    return x / y - (x % y != 0 && (x < 0) != (y < 0));
+namespace {
+
+/// What of `size` the divisor divides, divided, and the rest, whose coefficients are less than the divisor: equal
+/// quotients then have equal definitions, (n - 3) // 2 and (n + 1) // 2 - 2.
+std::pair<SymDim, SymDim> divided(const SymDim& size, std::int64_t divisor) {
+  SymDim whole, rest;
+  for (const SymDim::Term& term : size.terms()) {
+    SymDim product = 1;
+    for (const SymbolId symbol : term.symbols) product = product * SymDim(symbol);
+    const std::int64_t times = *floor_quotient(term.coefficient, divisor, false);
+    whole = whole + product * SymDim(times);
+    rest = rest + product * SymDim(term.coefficient - times * divisor);
   }
-  if (auto exact = a.divide_exactly(b)) return *exact;
+  return {whole, rest};
+}
+
+/// The symbol of a quotient or a remainder.
+SymDim defined(Tracer& tracer, const SymDim& a, const SymDim& b, bool remainder) {
   Graph& graph = tracer.graph();
   for (std::uint32_t i = 0; i < graph.symbols.size(); ++i) {
     const auto& definition = graph.symbols[i].definition;
-    if (definition && !definition->remainder && definition->dividend == a && definition->divisor == b)
+    if (definition && definition->remainder == remainder && definition->dividend == a && definition->divisor == b)
       return SymbolId{i};
   }
   const std::vector<std::int64_t> hints = symbol_hints(graph.symbols);
-  const std::int64_t x = a.evaluate(hints), y = b.evaluate(hints);
   Symbol symbol;
   symbol.name = "s" + std::to_string(graph.symbols.size());
-  symbol.min = INT64_MIN;
-  symbol.hint = y == 0 ? 0 : x / y - (x % y != 0 && (x < 0) != (y < 0));
-  symbol.definition = Symbol::Quotient{a, b, false};
-  const SymbolId quotient = graph.new_symbol(symbol);
-  if (!graph.symbols[quotient.index].late) tracer.guards().define(quotient, *symbol.definition);
-  return quotient;
+  symbol.min = remainder || never_negative(graph, a) ? 0 : INT64_MIN;
+  symbol.hint = floor_quotient(a.evaluate(hints), b.evaluate(hints), remainder).value_or(0);  // late: it has none
+  symbol.definition = Symbol::Quotient{a, b, remainder};
+  const SymbolId made = graph.new_symbol(symbol);
+  if (!graph.symbols[made.index].late) tracer.guards().define(made, *symbol.definition);
+  return made;
+}
+
+}  // namespace
+
+SymDim floor_divide(Tracer& tracer, const SymDim& a, const SymDim& b) {
+  if (auto exact = a.divide_exactly(b)) return *exact;
+  if (!b.is_constant()) return defined(tracer, a, b, false);
+  const auto [whole, rest] = divided(a, b.value());
+  return rest.is_constant() ? whole : whole + defined(tracer, rest, b, false);
+}
+
+SymDim floor_remainder(Tracer& tracer, const SymDim& a, const SymDim& b) {
+  if (a.divide_exactly(b)) return 0;
+  if (!b.is_constant()) return defined(tracer, a, b, true);
+  const SymDim rest = divided(a, b.value()).second;
+  return rest.is_constant() ? rest : defined(tracer, rest, b, true);
 }
 
 std::int64_t concrete(Tracer& tracer, const SymDim& size) {

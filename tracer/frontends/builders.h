@@ -73,6 +73,7 @@ ValueId triangle_mask(Tracer& tracer, const Dims& shape, std::int64_t diagonal, 
 Dims broadcast_shapes(Tracer& tracer, std::span<const Dims> shapes);
 bool same_shape(Tracer& tracer, const Dims& a, const Dims& b);        // decides
 SymDim floor_divide(Tracer& tracer, const SymDim& a, const SymDim& b);  // b > 0
+SymDim floor_remainder(Tracer& tracer, const SymDim& a, const SymDim& b);
 /// The value of a size this run; specialises (guards) it if symbolic.
 std::int64_t concrete(Tracer& tracer, const SymDim& size);
 std::int64_t normalise_axis(std::int64_t axis, int rank);              // refuses

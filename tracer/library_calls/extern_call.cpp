@@ -425,24 +425,9 @@ class Fit {
         bool fits = true;
         for (std::size_t i = 0; fits && i < values.size(); ++i)
           fits = values[i] - now == floor_divide(base + kSteps[i] + shift, divisor) - first;
-        if (fits) return quotient(SymDim(symbol) + SymDim(shift), divisor, first) - SymDim(first);
+        if (fits) return floor_divide(t_, SymDim(symbol) + SymDim(shift), SymDim(divisor)) - SymDim(first);
       }
     give_up("an operation of tensors whose sizes vary");
-  }
-
-  SymDim quotient(const SymDim& dividend, std::int64_t divisor, std::int64_t hint) {
-    for (std::uint32_t i = 0; i < t_.graph().symbols.size(); ++i)
-      if (const auto& known = t_.graph().symbols[i].definition;
-          known && !known->remainder && known->dividend == dividend && known->divisor == SymDim(divisor))
-        return SymbolId{i};
-    Symbol symbol;
-    symbol.name = "s" + std::to_string(t_.graph().symbols.size());
-    symbol.min = INT64_MIN;
-    symbol.hint = hint;
-    symbol.definition = Symbol::Quotient{dividend, SymDim(divisor), false};
-    const SymbolId id = t_.graph().new_symbol(symbol);
-    t_.guards().define(id, *symbol.definition);
-    return id;
   }
 
   TraceRun& t_;

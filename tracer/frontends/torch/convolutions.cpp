@@ -96,12 +96,15 @@ V convolution(Tracer& tracer, const char* name, std::size_t count, const Argumen
     p.refuse("tensors of different dtypes, in another order in memory, or without an axis for the images");
   // The columns are written row by row: in short rows of a length that is not known, at half of the library's speed.
   if (!x->shape.back().is_constant() && !always) p.refuse("images whose rows change their length");
-  if (p.integer("groups", 1) != 1) p.refuse("groups of channels");
   const Dims &image = x->shape, &kernel = weight->shape;
-  if (!same_shape(tracer, {image[1]}, {kernel[1]}) || (bias && !same_shape(tracer, bias->shape, {kernel[0]})))
+  const std::int64_t groups = p.integer("groups", 1);
+  if (groups < 1 || (groups > 1 && !always)) p.refuse("groups of channels");
+  const auto results_of_group = kernel[0].divide_exactly(groups);
+  if (!results_of_group) p.refuse("groups that the channels can't be divided into");
+  if (!same_shape(tracer, {image[1]}, {kernel[1] * groups}) || (bias && !same_shape(tracer, bias->shape, {kernel[0]})))
     p.refuse("other numbers of channels");
   const std::vector<Axis> axes = axes_of(tracer, p, image, kernel);
-  Dims windows{image[0]}, columns{image[1]}, results{kernel[0], image[0]};
+  Dims windows{image[0]}, columns{kernel[1]}, results{kernel[0], image[0]};
   for (const Axis& axis : axes) {
     windows.push_back(axis.count);
     columns.push_back(SymDim(axis.kernel));
@@ -122,8 +125,11 @@ V convolution(Tracer& tracer, const char* name, std::size_t count, const Argumen
   for (std::size_t i = 0; i < count; ++i) order.push_back(std::int64_t(count + 2 + i));
   order.push_back(0);
   for (std::size_t i = 0; i < count; ++i) order.push_back(std::int64_t(2 + i));
-  value = reshape(tracer, transpose(tracer, value, order), {rows, places});
-  value = matmul(tracer, reshape(tracer, read(weight), {kernel[0], rows}), value);
+  Dims factor{*results_of_group, rows}, laid_out{rows, places};
+  for (Dims* shape : {&factor, &laid_out})
+    if (groups != 1) shape->insert(shape->begin(), groups);
+  value = reshape(tracer, transpose(tracer, value, order), laid_out);
+  value = matmul(tracer, reshape(tracer, read(weight), factor), value);
   Axes images_first{1, 0};
   for (std::size_t i = 0; i < count; ++i) images_first.push_back(std::int64_t(2 + i));
   value = transpose(tracer, reshape(tracer, value, results), images_first);

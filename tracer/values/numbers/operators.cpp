@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "runtime/base/error.h"
+#include "tracer/frontends/builders.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/trace_run.h"
 #include "tracer/modes/devices.h"
@@ -122,18 +123,8 @@ std::optional<V> symbolic_binary(TraceRun& t, int op, const V& a, const V& b) {
       raise(t, PyExc_ZeroDivisionError,
             {t.string(plain == NB_FLOOR_DIVIDE ? "integer division or modulo by zero" : "integer modulo by zero")},
             BreakReason::ErrorWhileTracing, "integer division by zero");
-    if (auto exact = left->divide_exactly(*right)) return t.integer(plain == NB_FLOOR_DIVIDE ? *exact : SymDim(0));
-    if (t.decide(*right, Py_GT, 0)) {
-      Symbol symbol;
-      symbol.name = "s" + std::to_string(t.graph().symbols.size());
-      symbol.min = plain == NB_REMAINDER || never_negative(t.graph(), *left) ? 0 : INT64_MIN;
-      symbol.hint = floor_quotient(hint(t, *left), hint(t, *right), plain == NB_REMAINDER)
-                        .value_or(0);  // a late size has no true hint
-      symbol.definition = Symbol::Quotient{*left, *right, plain == NB_REMAINDER};
-      const SymbolId defined = t.graph().new_symbol(symbol);
-      if (!t.graph().symbols[defined.index].late) t.guards().define(defined, *symbol.definition);
-      return t.integer(SymDim(defined));
-    }
+    if (left->divide_exactly(*right) || t.decide(*right, Py_GT, 0))
+      return t.integer((plain == NB_REMAINDER ? floor_remainder : floor_divide)(t, *left, *right));
   }
   if (V result = result_of_operator(t, binary_row(op).method, {a, b})) return result;
   return t.binary(op, t.integer(*t.constant_int(a)), t.integer(*t.constant_int(b)));
