@@ -160,11 +160,16 @@ class Surroundings {
     auto* run = exported(request_.name, llvm::FunctionType::get(b_.getInt32Ty(), types, false));
     auto runtime = module_->getOrInsertFunction(
         "framejit_run",
-        llvm::FunctionType::get(b_.getInt32Ty(), {pointer_, pointer_, pointer_, pointer_}, false));
+        llvm::FunctionType::get(b_.getInt32Ty(), {pointer_, pointer_, pointer_, pointer_, b_.getInt32Ty()}, false));
     auto* given_sizes = gathered(run, 0, sizes, word_);
     auto* given = gathered(run, sizes, arguments, pointer_);
     auto* results = gathered(run, arguments, types.size(), pointer_);
-    b_.CreateRet(b_.CreateCall(runtime, {library, given_sizes, given, results}));
+    b_.CreateRet(b_.CreateCall(runtime, {library, given_sizes, given, results, b_.getInt32(0)}));
+
+    auto* takes_arrays = llvm::FunctionType::get(b_.getInt32Ty(), {pointer_, pointer_, pointer_, b_.getInt32Ty()}, false);
+    auto* general = exported(request_.name + "_run", takes_arrays);
+    b_.CreateRet(b_.CreateCall(
+        runtime, {library, general->getArg(0), general->getArg(1), general->getArg(2), general->getArg(3)}));
 
     auto error = module_->getOrInsertFunction("framejit_error", llvm::FunctionType::get(pointer_, false));
     exported(request_.name + "_error", llvm::FunctionType::get(pointer_, false));
@@ -191,8 +196,9 @@ void build_objects(const Graph& graph, const LibraryRequest& request,
                    const std::function<void(const std::string& file, const std::string& contents)>& write) {
   Graph optimised = graph;
   for (Input& input : optimised.inputs) input.strides.reset();
-  for (Output& output : optimised.outputs) output.strides.reset();
-  optimise(optimised);
+  if (!request.any_layout)
+    for (Output& output : optimised.outputs) output.strides.reset();
+  optimise(optimised, request.float_conditions);
 
   const NoFork whole;
   const Target& lowest = target_for(std::string(kProcessorLevels[0]));
@@ -208,6 +214,7 @@ void build_objects(const Graph& graph, const LibraryRequest& request,
     CompileOptions options;
     options.cpu = cpu;
     options.tier = TierChoice::Optimised;
+    options.float_conditions = request.float_conditions;
     PreparedProgram prepared = prepare_program(optimised, options);
     ProgramImage image;
     for (const std::size_t source : prepared.source_of) image.functions.push_back(int(source));
@@ -227,7 +234,7 @@ void build_objects(const Graph& graph, const LibraryRequest& request,
         kernel->setVisibility(llvm::GlobalValue::HiddenVisibility);
         slots.replace_calls(module);
       };
-      write(symbol + ".o", kernel_object(prepared.sources[k], *prepared.target, name_kernel));
+      write(symbol + ".o", kernel_object(prepared.sources[k], *prepared.target, options, name_kernel));
       kernels.push_back(around.kernel(symbol));
     }
     const std::string bytes = write_image(image);

@@ -19,6 +19,8 @@ struct LibraryRequest {
   std::vector<std::string> argument_names, result_names;
   std::vector<std::string_view> state;  // the bytes of each contiguous array
   std::vector<std::string> cpus;        // of processor.h, each once
+  bool any_layout = false;    // results lie in memory as the graph says; else without gaps
+  bool float_conditions = false;  // IEEE conditions are collected
 };
 
 /// Gives each file to `write`, by its name. The library defines, for sizes n and m, arguments x and y and a result r,
@@ -26,6 +28,7 @@ struct LibraryRequest {
 ///     int NAME(int64_t n, int64_t m, const T *x, const T *y, T *r);
 ///     const char *NAME_error(void);
 ///     void NAME_set_threads(int);
+///     int NAME_run(const int64_t *sizes, void *const *arguments, void *const *results, uint32_t trapped);
 ///
 /// and needs libframejit_program.so. Arrays are contiguous; a graph that writes an input writes the caller's array.
 /// Precondition: the graph calls no array library and has no late size.

@@ -38,12 +38,14 @@ enum FramejitStatus : int {
   kFramejitMemory = 3,
   kFramejitProcessor = 4,   // it can't run the machine code
   kFramejitInternal = 5,
+  kFramejitCondition = 6,   // an IEEE condition that the caller has asked for
 };
 
-/// Runs the program. `sizes`: those that the caller gives; `arguments`, `results`: contiguous arrays, by number. If it
-/// is not kFramejitOk, results are undefined, and framejit_error says why.
+/// Runs the program. `sizes`: those that the caller gives; `arguments`, `results`: contiguous arrays, by number;
+/// `trapped`: IEEE conditions that end the call (KernelStatus), of a library that collects them. If it is not
+/// kFramejitOk, results are undefined, and framejit_error says why.
 FRAMEJIT_EXPORT int framejit_run(FramejitLibrary* library, const std::int64_t* sizes, void* const* arguments,
-                                 void* const* results);
+                                 void* const* results, std::uint32_t trapped);
 /// What the last call of framejit_run in this thread has found wrong; "" if nothing.
 FRAMEJIT_EXPORT const char* framejit_error();
 /// Threads that work on a call, the caller included; 0: as many as there are cores. Of all libraries in the process.

@@ -118,7 +118,8 @@ int refuse(int status, std::string text) {
   return status;
 }
 
-int run(FramejitLibrary& library, const std::int64_t* sizes, void* const* arguments, void* const* results) {
+int run(FramejitLibrary& library, const std::int64_t* sizes, void* const* arguments, void* const* results,
+        std::uint32_t trapped) {
   if (library.interface != kFramejitInterface)
     return refuse(kFramejitInternal, "libframejit_program.so is of another version of framejit than the library");
   const LoadedProgram& loaded = loaded_program(library);
@@ -147,11 +148,13 @@ int run(FramejitLibrary& library, const std::int64_t* sizes, void* const* argume
   call.inputs = inputs;
   call.symbols = symbols;
   call.outputs = outputs;
+  call.trapped = trapped;
   const std::uint32_t status = loaded.program->run(call);
   if (status == kOk) return kFramejitOk;
   if (status & kIndexOutOfRange) return refuse(kFramejitValue, name + ": an index is out of range");
   if (status & kIntegerDivisionByZero) return refuse(kFramejitValue, name + ": an integer is divided by zero");
   if (status & kHostFailed) return refuse(kFramejitMemory, name + ": there is not enough memory");
+  if (status & trapped) return refuse(kFramejitCondition, name + ": an IEEE condition");
   return refuse(kFramejitInternal, name + ": status " + std::to_string(status));
 }
 
@@ -161,10 +164,11 @@ int run(FramejitLibrary& library, const std::int64_t* sizes, void* const* argume
 
 extern "C" {
 
-int framejit_run(FramejitLibrary* library, const std::int64_t* sizes, void* const* arguments, void* const* results) {
+int framejit_run(FramejitLibrary* library, const std::int64_t* sizes, void* const* arguments, void* const* results,
+                 std::uint32_t trapped) {
   try {
     fj::last_error.clear();
-    return fj::run(*library, sizes, arguments, results);
+    return fj::run(*library, sizes, arguments, results, trapped);
   } catch (const std::bad_alloc&) {
     return fj::refuse(kFramejitMemory, std::string(library->name) + ": there is not enough memory");
   } catch (const std::exception& error) {

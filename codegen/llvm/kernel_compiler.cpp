@@ -222,10 +222,10 @@ std::vector<std::shared_ptr<KernelCode>> compile_kernels(std::vector<KernelSourc
   return result;
 }
 
-std::string kernel_object(const KernelSource& source, const Target& target,
+std::string kernel_object(const KernelSource& source, const Target& target, const CompileOptions& options,
                           const std::function<void(llvm::Module&)>& finish) {
   const NoFork whole;
-  const Emitted emitted = emit(source, target, false);
+  const Emitted emitted = emit(source, target, options.float_conditions);
   finish(*emitted.module);
   return generate(*emitted.module, target, Tier::Optimised);
 }

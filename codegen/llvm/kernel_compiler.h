@@ -39,7 +39,7 @@ std::vector<std::shared_ptr<KernelCode>> compile_kernels(std::vector<KernelSourc
                                                          const CompileOptions& options);
 
 /// The object file of optimised code; `finish` changes the module before it is optimised.
-std::string kernel_object(const KernelSource& source, const Target& target,
+std::string kernel_object(const KernelSource& source, const Target& target, const CompileOptions& options,
                           const std::function<void(llvm::Module&)>& finish);
 
 /// Optimised LLVM IR and assembly.

@@ -20,8 +20,8 @@ std::vector<std::string> build(const PythonGraph& graph, const std::string& fold
                                const std::vector<Size>& sizes, const std::vector<int>& arguments,
                                const std::vector<std::string>& argument_names,
                                const std::vector<std::string>& result_names, const std::vector<py::buffer>& state,
-                               const std::vector<std::string>& cpus) {
-  LibraryRequest request{name, {}, arguments, argument_names, result_names, {}, cpus};
+                               const std::vector<std::string>& cpus, bool any_layout, bool float_conditions) {
+  LibraryRequest request{name, {}, arguments, argument_names, result_names, {}, cpus, any_layout, float_conditions};
   for (const auto& [size, symbol, low, high] : sizes) request.sizes.push_back({size, symbol, low, high});
   std::vector<py::buffer_info> held;
   for (const py::buffer& array : state) {
@@ -46,7 +46,7 @@ std::vector<std::string> build(const PythonGraph& graph, const std::string& fold
 void bind_graph_library(py::module_& module) {
   module.def("build_objects", build, py::arg("graph"), py::arg("folder"), py::arg("name"), py::arg("sizes"),
              py::arg("arguments"), py::arg("argument_names"), py::arg("result_names"), py::arg("state"),
-             py::arg("cpus"),
+             py::arg("cpus"), py::arg("any_layout") = false, py::arg("float_conditions") = false,
              "Writes a graph's object files to a folder; their paths. State: contiguous arrays of bytes.");
   module.def(
       "processor_levels",

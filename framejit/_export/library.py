@@ -94,21 +94,20 @@ def build(program, folder, name=None, cpu="native"):
     given, inputs, state = _inputs(program, names)
     graph, results = _with_results(program, names)
     if graph.find(op="extern_call"):
-        graph, sizes, inputs = _of_operations(graph, program.graph._saved, sizes, inputs)
-    _refuse(graph)
+        graph, sizes, inputs = of_operations(graph, program.graph._saved, sizes, inputs)
+    refuse(graph)
     for number in graph._writes:
         if inputs[number] < 0:
             raise GraphError(f"build: the program writes {graph.inputs[number].name}, and the arrays of a library are constants")
     folder = pathlib.Path(folder)
     built = BuiltLibrary(folder / f"lib{name}.so", folder / f"{name}.h", folder / RUNTIME)
-    linker = _linker()
     core = graph._as_core()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".framejit-", dir=folder) as scratch:
             objects = _core.build_objects(core, scratch, name, [(s.name, s.symbol, s.low, 2**63 - 1 if s.high is None else s.high) for s in sizes],
                                           inputs, [x.name for x in given], [x.name for x in results], state, cpus)
-            linked = _link(linker, objects, built.library.name, scratch)
+            linked = link(objects, built.library.name, scratch)
             runtime = pathlib.Path(_core.__file__).with_name(RUNTIME)
             write_whole(built.runtime, runtime.read_bytes())
             write_whole(built.library, linked.read_bytes())
@@ -118,7 +117,7 @@ def build(program, folder, name=None, cpu="native"):
     return built
 
 
-def _of_operations(graph, saved, sizes, inputs):
+def of_operations(graph, saved, sizes, inputs):
     """A graph of the same that calls the array library only where no operations say the same, with its sizes and inputs."""
     from framejit._graph import signature
     from framejit._graph.capture import captured
@@ -154,7 +153,16 @@ def _of_operations(graph, saved, sizes, inputs):
     made._touch()
     made.eliminate_dead_code()
     symbols = {made._size_names[symbol.name]: i for i, symbol in enumerate(made.symbols) if symbol.name in made._size_names}
+    made._layouts = [None if layout is None or list(map(str, layout)) == list(map(str, _core.row_major(node.shape)))
+                     else [_renamed(size, symbols) for size in layout] for node, layout in zip(graph.outputs, graph._layouts)]
     return made, [size._replace(symbol=symbols[f"s{size.symbol}"]) for size in sizes], [inputs[number] for number in numbers]
+
+
+def _renamed(size, symbols):
+    try:
+        return re.sub(r"s\d+", lambda found: f"s{symbols[found[0]]}", size) if isinstance(size, str) else size
+    except KeyError as error:
+        raise GraphError(f"build: how a result lies in memory depends on the size {error.args[0]}, which is computed from others") from None
 
 
 def _example(library, node, values):
@@ -168,7 +176,7 @@ def _without_gradients(library):
     return __import__("torch").no_grad() if library == "torch" else contextlib.nullcontext()
 
 
-def _refuse(graph):
+def refuse(graph):
     """What a library of C has not."""
     for node in graph:
         where = f" ({node.file.rpartition('/')[2]}:{node.line})" if node.line else ""
@@ -252,6 +260,7 @@ def _with_results(program, names):
 
     visit(program.graph._saved.signature["result"], "result")
     graph.set_outputs(*outputs)
+    graph._layouts = [None] * len(outputs)  # without gaps
     return graph, results
 
 
@@ -277,15 +286,11 @@ def _node(graph, recipe, place):
     raise GraphError(f"build: {place} is a part of another array: return a copy of it")
 
 
-def _linker():
-    for name in _LINKERS:
-        found = shutil.which(name)
-        if found:
-            return found
-    raise GraphError(f"build: there is no linker ({', '.join(_LINKERS)}): install binutils or lld")
-
-
-def _link(linker, objects, name, scratch):
+def link(objects, name, scratch):
+    """The path of the library."""
+    linker = next(filter(None, map(shutil.which, _LINKERS)), None)
+    if linker is None:
+        raise GraphError(f"build: there is no linker ({', '.join(_LINKERS)}): install binutils or lld")
     linked = os.path.join(scratch, name)
     runtime = pathlib.Path(_core.__file__).with_name(RUNTIME)
     files = os.path.join(scratch, "objects")

@@ -3,17 +3,20 @@
 A program is a graph as `Graph.load` gives it, which needs no function, whose signature has one part more, "program": what its array
 arguments must be (arguments.py). So a program's file is a graph's file, and what is checked in a call is part of the compiled function.
 """
+import logging
 import math
+import os
 import re
 
 from framejit._dim import LARGEST
 from framejit._errors import GraphError
 from framejit._export import arguments
 from framejit._export.description import Signature
+from framejit._export.machine_code import Unfit
 from framejit._export.ranges import holds, intervals, quotient
 from framejit._graph import signature as signatures
 from framejit._graph.capture import captured, dynamic_sizes, name_of, signature_of
-from framejit._graph.files import load as load_graph
+from framejit._graph.files import read, save as save_graph
 from framejit._graph.library import stopped, write_stops
 from framejit._graph.signature import Saved
 
@@ -32,8 +35,21 @@ class ExportedProgram:
         result = program(x)
     """
 
-    def __init__(self, graph):
-        self.graph = graph
+    def __init__(self, graph, contents=None):
+        """graph: None, that of `contents`, a file of which machine code is run."""
+        self._graph, self._contents = graph, contents
+        self._code = None if contents is None else contents.function(contents.code)
+
+    @property
+    def graph(self):
+        if self._graph is None:
+            self._graph = _program_of(self._contents)
+            self._version = self._graph._version
+        return self._graph
+
+    @graph.setter
+    def graph(self, graph):
+        self._graph, self._code = graph, None
 
     @property
     def signature(self):
@@ -48,6 +64,11 @@ class ExportedProgram:
         return self.signature.ranges
 
     def __call__(self, *args, **kwargs):
+        if self._code is not None and (self._graph is None or self._graph._version == self._version):
+            try:
+                return self._called(self._code, args, kwargs)
+            except Unfit:
+                pass
         return self._called(self.graph, args, kwargs)
 
     def run(self, *args, **kwargs):
@@ -90,30 +111,36 @@ class ExportedProgram:
 
         return module_of(self)
 
-    def save(self, path):
+    def save(self, path, *, cpu=None):
         """Writes the program to a file, which `ExportedProgram.load` reads where the function is not there.
 
         The file is that of `Graph.save`, with the ranges and the types of arguments; it is written beside and renamed.
-        Raises GraphError for a path that can't be written.
+        cpu: the file has machine code too, for these processors (as `build` takes them), which `load(path, run_code=True)` runs.
+        Raises GraphError for a path that can't be written, and with `cpu` as `build` does.
+
+            program.save("model.program", cpu=("x86-64-v3", "x86-64-v4"))
         """
-        self.graph.save(path)
+        save_graph(self.graph, path, cpu)
 
     @staticmethod
-    def load(path):
-        """The program of a file that `save` has written. Nothing of the file is executed.
+    def load(path, *, run_code=False):
+        """The program of a file that `save` has written. Nothing of the file is executed, unless `run_code` says so.
 
+        run_code: the machine code that the file was saved with is run, so that the first call traces and compiles nothing: for files that
+        are trusted as a shared library is. A call that it can't serve is compiled: one of which a derivative is wanted, one in which
+        NumPy warns or an exception is raised, and every call if it was made by another framejit or for other processors.
         Raises GraphError for a file that is none of framejit's, is damaged, was written by a newer framejit, or holds a graph alone.
+
+            program = framejit.ExportedProgram.load("model.program", run_code=True)
         """
-        graph = load_graph(path)
-        if graph._saved.signature is None or "program" not in graph._saved.signature:
+        contents = read(path, run_code)
+        if contents.saved.signature is None or "program" not in contents.saved.signature:
             raise GraphError(f"{path} holds a graph, and no program: read it by framejit.Graph.load")
-        made = ExportedProgram(graph)
-        try:
-            graph._size_names = _names_of_sizes(graph)
-            str(made)
-        except (KeyError, TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
-            raise GraphError(f"{path} is damaged: its signature: {error}") from None
-        return made
+        if callable(contents.code):
+            return ExportedProgram(None, contents)
+        if run_code:
+            logging.getLogger("framejit.fallbacks").info("the machine code of %s is not run: %s", os.fspath(path), contents.code)
+        return ExportedProgram(_program_of(contents))
 
     def build(self, folder, *, name=None, cpu="native"):
         """Makes a shared library and a header of the program, for C and whatever calls C. It needs a linker (ld), and no compiler.
@@ -144,6 +171,17 @@ class ExportedProgram:
 
     def __reduce__(self):
         raise TypeError("a framejit.ExportedProgram is not pickled: save and ExportedProgram.load")
+
+
+def _program_of(contents):
+    """The graph of a file, with the names that the program has for its sizes."""
+    graph = contents.graph()
+    try:
+        graph._size_names = _names_of_sizes(graph)
+        str(Signature(graph))
+    except (KeyError, TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
+        raise contents.damaged(f"its signature: {error}") from None
+    return graph
 
 
 def _names_of_sizes(graph):

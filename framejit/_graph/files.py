@@ -1,5 +1,5 @@
 """Graphs in files: a zip, without compression, of `graph.txt` (the text), `graph.json` (what follows) and `arrays.safetensors` (parameters
-and other arrays that are no arguments).
+and other arrays that are no arguments); of an exported program perhaps `code.so`, machine code (framejit/_export/machine_code.py).
 
 `graph.json` is {"format": 1, "library": "numpy" or "torch", "signature": {...} or null, "state": [...]}. signature: see signature.py.
 state: for each input that is no argument {"input": its number, "array": its name in arrays.safetensors, "gradient": bool}. Nothing in a
@@ -22,6 +22,7 @@ from framejit._support.files import write_whole
 
 FORMAT = 1
 _NAMES = ["graph.txt", "graph.json", "arrays.safetensors"]
+_CODE = "code.so"
 _DEEPEST = 60  # JSON values in one another
 
 
@@ -36,7 +37,8 @@ def _safetensors(library):
     return found
 
 
-def save(graph, path):
+def save(graph, path, cpu=None):
+    """cpu: with machine code for these processors, of a graph that has a signature."""
     core = graph._as_core()
     for node in graph.find(op="extern_call"):
         if not is_text(node.attrs["callee"]):
@@ -62,15 +64,22 @@ def save(graph, path):
         name = f"{number}.{graph.inputs[number].name}"
         arrays[name] = _plain(array, library)
         entries.append({"input": number, "array": name, "gradient": bool(getattr(array, "requires_grad", False))})
+    described = {"format": FORMAT, "library": library, "signature": signature, "state": entries}
+    contents = {"graph.txt": text.encode()}
+    if cpu is not None:
+        from framejit._export import machine_code
+
+        contents[_CODE] = machine_code.code_of(graph, graph._saved, cpu)
+        described["code"] = machine_code.described(text, signature, contents[_CODE], cpu)
     try:
-        described = json.dumps({"format": FORMAT, "library": library, "signature": signature, "state": entries}, indent=1)
+        contents["graph.json"] = json.dumps(described, indent=1).encode()
     except (TypeError, ValueError) as error:
         raise GraphError(f"{graph._title()} can't be saved: {error}") from None
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as archive:
-        contents = (text.encode(), described.encode(), _safetensors(library).save(arrays) if arrays else b"")
-        for name, content in zip(_NAMES, contents):
-            archive.writestr(zipfile.ZipInfo(name), content)
+        contents["arrays.safetensors"] = _safetensors(library).save(arrays) if arrays else b""
+        for name in _NAMES + [_CODE] * (_CODE in contents):
+            archive.writestr(zipfile.ZipInfo(name), contents[name])
     try:
         write_whole(path, data.getbuffer())
     except OSError as error:
@@ -86,6 +95,41 @@ def _plain(array, library):
 
 
 def load(path):
+    return read(path).graph()
+
+
+class FileContents:
+    """What a file holds. The graph is made where it is asked for: that takes longer than all the rest.
+
+    code: the function of the graph's inputs that the machine code is, or a text that says why there is none.
+    """
+
+    def __init__(self, core, saved, code, damaged):
+        self.core, self.saved, self.code, self.damaged = core, saved, code, damaged
+
+    def graph(self):
+        graph = from_core(self.core)
+        for node in graph.find(op="extern_call"):
+            parsed(node.attrs["callee"])
+        graph._saved = self.saved
+        self.saved.results = [node.type for node in graph.outputs]
+        if self.saved.signature is not None:
+            self.function(None)
+        return graph
+
+    def function(self, body):
+        """The function that the graph's signature makes of `body`, a function of its inputs."""
+        try:
+            for number, entry in enumerate(self.saved.signature["inputs"]):
+                if "state" in entry and number not in self.saved.state:
+                    raise GraphError(f"there is no array for the input {number}")
+            return signatures.face(self.saved.signature, self.core, self.saved.library, body, self.saved.state)
+        except (GraphError, KeyError, TypeError, ValueError, AttributeError, SyntaxError, RecursionError, IndexError) as error:
+            raise self.damaged(f"its signature: {error}") from None
+
+
+def read(path, run_code=False):
+    """The FileContents. run_code: with the machine code, which is loaded."""
     path = os.fspath(path)
     try:
         with open(path, "rb") as file:
@@ -93,25 +137,26 @@ def load(path):
             contents = _contents(path, file, size)
     except OSError as error:
         raise GraphError(f"{path} can't be read: {error.strerror or error}") from error
-    return _graph(path, *contents)
+    return _checked(path, *contents, run_code)
 
 
 def _contents(path, file, size):
-    """The three parts of the archive, each no longer than the file."""
+    """The three parts of the archive, each no longer than the file, and its machine code, or None."""
     try:
         with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
-            if sorted(entry.filename for entry in entries) != sorted(_NAMES):
-                raise GraphError(f"{path} is no graph of framejit's: it holds {', '.join(entry.filename for entry in entries[:5]) or 'nothing'}")
+            found = [entry.filename for entry in entries]
+            if sorted(found) not in (sorted(_NAMES), sorted([*_NAMES, _CODE])):
+                raise GraphError(f"{path} is no graph of framejit's: it holds {', '.join(found[:5]) or 'nothing'}")
             if any(entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size for entry in entries) \
                     or sum(entry.file_size for entry in entries) > size:
                 raise GraphError(f"{path} is damaged: its parts are longer than the file")
-            return [archive.read(name) for name in _NAMES]
+            return [*map(archive.read, _NAMES), archive.read(_CODE) if _CODE in found else None]
     except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, OverflowError) as error:
         raise GraphError(f"{path} is no graph of framejit's, or damaged: {error}") from None
 
 
-def _graph(path, text, described, arrays):
+def _checked(path, text, described, arrays, code, run_code):
     def damaged(why):
         return GraphError(f"{path} is damaged: {why}")
 
@@ -141,20 +186,23 @@ def _graph(path, text, described, arrays):
         raise damaged(f"graph.txt, {error}") from None
     if core.problems:
         raise damaged(f"graph.txt, {core.problems[0][1]}")
-    graph = from_core(core)
-    for node in graph.find(op="extern_call"):
-        parsed(node.attrs["callee"])
-    state = _state(damaged, library, entries, arrays, graph)
-    graph._saved = signatures.Saved(library, signature, state, [node.type for node in graph.outputs])
-    if signature is not None:
-        try:
-            for number, entry in enumerate(signature["inputs"]):
-                if "state" in entry and number not in state:
-                    raise GraphError(f"there is no array for the input {number}")
-            signatures.face(signature, core, library, None, None)
-        except (GraphError, KeyError, TypeError, ValueError, AttributeError, SyntaxError, RecursionError, IndexError) as error:
-            raise damaged(f"its signature: {error}") from None
-    return graph
+    state = _state(damaged, library, entries, arrays, core)
+    body = _body(damaged, described, text, code, core) if run_code else None
+    return FileContents(core, signatures.Saved(library, signature, state, None), body, damaged)
+
+
+def _body(damaged, described, text, code, core):
+    from framejit._export import machine_code
+
+    if code is None:
+        return "it was saved without machine code"
+    try:
+        why = machine_code.refusal(described.get("code"), text, described["signature"], code)
+        return why or machine_code.body_of(code, core, described["library"])
+    except GraphError as error:
+        raise damaged(error) from None
+    except (OSError, AttributeError) as error:
+        raise damaged(f"its machine code: {error}") from None
 
 
 def _depth(value):
@@ -169,7 +217,7 @@ def _depth(value):
     return deepest
 
 
-def _state(damaged, library, entries, arrays, graph):
+def _state(damaged, library, entries, arrays, core):
     found = {}
     if arrays:
         try:
@@ -178,18 +226,17 @@ def _state(damaged, library, entries, arrays, graph):
             raise
         except Exception as error:  # safetensors' own, which has no class in common with what it passes on
             raise damaged(f"arrays.safetensors, {error}") from None
-    state = {}
+    state, inputs, layouts = {}, core.inputs, core.layouts[0]
     for entry in entries:
         if not isinstance(entry, dict) or type(entry.get("input")) is not int or not isinstance(entry.get("array"), str):
             raise damaged("its description of arrays is incomplete")
         number, array = entry["input"], found.get(entry["array"])
-        if not 0 <= number < len(graph.inputs) or number in state or array is None:
+        if not 0 <= number < len(inputs) or number in state or array is None:
             raise damaged(f"it has no array {entry['array']}")
-        node = graph.inputs[number]
-        wanted = graph_type(array)
-        if wanted != node.type:
-            raise damaged(f"the array {entry['array']} is {wanted}, and the graph takes {node.type}")
-        state[number] = _laid_out(array, node.layout, library, entry.get("gradient") is True)
+        _, _, *wanted = inputs[number]
+        if graph_type(array) != ArrayType(*wanted):
+            raise damaged(f"the array {entry['array']} is {graph_type(array)}, and the graph takes {ArrayType(*wanted)}")
+        state[number] = _laid_out(array, layouts[number], library, entry.get("gradient") is True)
     return state
 
 

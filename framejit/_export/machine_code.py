@@ -1,0 +1,188 @@
+"""Machine code in a program's file: a library as `ExportedProgram.build` makes it (library.py), of all inputs of the graph, which a process
+loads and calls without tracing and without a compiler.
+
+`code_of` makes its bytes, `body_of` the function of the graph's inputs that runs it. Where it can't give what the compiled graph gives (an
+exception, a warning of NumPy, a derivative, another processor) it raises `Unfit`, and the graph is compiled.
+"""
+import ctypes
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import re
+import tempfile
+
+import framejit
+from framejit import _core
+from framejit._dim import LARGEST
+from framejit._errors import GraphError
+from framejit._export import library as libraries
+from framejit._graph.dtypes import library_name
+
+_ENTRY = "program"
+_CONDITIONS = {"divide": 4, "over": 8, "under": 16, "invalid": 32}  # KernelStatus
+_SIZE = re.compile(r"[s0-9*+\- ()]+")
+
+
+class Unfit(Exception):
+    """The graph is to be compiled for this call."""
+
+
+def code_of(graph, saved, cpu):
+    """The bytes of a library with machine code for processors as `build` takes them."""
+    cpus = libraries.processors(cpu)
+    whole = graph.copy()
+    whole.set_outputs(*whole.outputs, *(value for _, value in whole.writes))
+    whole._writes = {}
+    whole._touch()
+    sizes = [libraries.Size(symbol.name, number, symbol.min, None if symbol.max >= LARGEST else symbol.max) for number, symbol in enumerate(whole.symbols) if symbol.definition is None]
+    inputs = list(range(len(whole.inputs)))
+    if whole.find(op="extern_call"):
+        whole, sizes, inputs = libraries.of_operations(whole, saved, sizes, inputs)
+    libraries.refuse(whole)
+    with tempfile.TemporaryDirectory() as folder:
+        names = [f"x{number}" for number in range(len(graph.inputs))]
+        results = [f"y{number}" for number in range(len(whole.outputs))]
+        objects = _core.build_objects(whole._as_core(), folder, _ENTRY, [(s.name, s.symbol, 0, 2**63 - 1) for s in sizes], inputs, names,
+                                      results, [], cpus, any_layout=True, float_conditions=saved.library == "numpy")
+        return libraries.link(objects, "program.so", folder).read_bytes()
+
+
+def described(text, signature, code, cpu):
+    """What the file says of its machine code, for the graph of this text and this signature."""
+    return {"framejit": framejit.__version__, "cpu": libraries.processors(cpu), "sha256": _digest(text, signature, code)}
+
+
+def refusal(data, text, signature, code):
+    """Why the machine code can't be run here; None: it can. Raises GraphError where it is not what was written."""
+    if not isinstance(data, dict) or not isinstance(data.get("cpu"), list) or not isinstance(data.get("framejit"), str):
+        raise GraphError("its description of machine code is incomplete")
+    if data.get("sha256") != _digest(text, signature, code):
+        raise GraphError("its machine code is not that of its graph")
+    if data["framejit"] != framejit.__version__:
+        return f"it was made by framejit {data['framejit']}, and this is {framejit.__version__}"
+    if not any(level in _core.processor_levels() and _core.processor_has(level) for level in data["cpu"]):
+        return f"it is for {' and '.join(map(str, data['cpu']))}, and this processor is another one"
+    return None
+
+
+def _digest(text, signature, code):
+    found = hashlib.sha256(code)
+    for part in (text, json.dumps(signature, sort_keys=True)):
+        found.update(hashlib.sha256(part.encode()).digest())
+    return found.hexdigest()
+
+
+@functools.cache
+def _loaded(code):
+    """(run, error) of a library, which stays for as long as the process does."""
+    # The library names the runtime without a place: this one is loaded already then.
+    ctypes.CDLL(str(pathlib.Path(_core.__file__).with_name(libraries.RUNTIME)))
+    file = os.memfd_create("framejit program")  # stays open: a library of the same path would be taken for this one
+    try:
+        with open(file, "wb", closefd=False) as stream:
+            stream.write(code)
+        loaded = ctypes.CDLL(f"/proc/self/fd/{file}")
+        run, error = getattr(loaded, f"{_ENTRY}_run"), getattr(loaded, f"{_ENTRY}_error")
+    except BaseException:
+        os.close(file)
+        raise
+    error.restype = ctypes.c_char_p
+    return run, error
+
+
+def _size(text):
+    if isinstance(text, int) or isinstance(text, str) and _SIZE.fullmatch(text):
+        return str(text)
+    raise GraphError(f"{text} is no size")
+
+
+def body_of(code, core, library):
+    """The function of the graph's inputs, then its integers, that returns a list: outputs, then written values."""
+    run, error = _loaded(code)
+    lines, known = [], {f"s{number}" for number in core.integers}
+    inputs = [f"x{number}" for number in range(len(core.inputs))]
+    for x, (_, _, _, shape) in zip(inputs, core.inputs):
+        for axis, size in enumerate(shape):
+            if isinstance(size, str) and size.isidentifier() and size not in known:
+                known.add(size)
+                lines.append(f"{size} = {x}.shape[{axis}]")
+    for number, dividend, divisor, remainder in core.definitions:
+        lines.append(f"s{number} = ({_size(dividend)}) {'%' if remainder else '//'} ({_size(divisor)})")
+    defined = {f"s{number}" for number, *_ in core.definitions}
+    given = [name for name, *_ in core.symbols if name not in defined]
+    sizes = [name if name in known else "0" for name in given]
+    types = {value: (dtype, shape) for value, _, dtype, shape in core.inputs}
+    results = {*core.outputs, *(value for _, value in core.writes)}
+    for node in core.nodes:
+        if not results.isdisjoint(made := node.results):
+            types.update(zip(made, node.types))
+    made, space = [], {"run": run, "error": error, "Unfit": Unfit, "sizes_type": ctypes.c_int64 * len(sizes), "inputs_type": ctypes.c_void_p * len(inputs)}
+    layouts = [*core.layouts[1], *(None for _ in core.writes)]
+    for number, (value, layout) in enumerate(zip([*core.outputs, *(value for _, value in core.writes)], layouts)):
+        dtype, shape = types[value]
+        shape = f"({', '.join(map(_size, shape))}{',' if len(shape) == 1 else ''})"
+        space[f"dtype{number}"] = _dtype(library, dtype)
+        strides = None if layout is None else f"({', '.join(map(_size, layout))}{',' if len(layout) == 1 else ''})"
+        lines.append(f"y{number} = empty({shape}, {strides}, dtype{number})")
+        made.append(f"y{number}")
+    space["results_type"] = ctypes.c_void_p * len(made)
+    space.update(_torch_names() if library == "torch" else _numpy_names())
+    text = f"def body({', '.join([*inputs, *(f's{number}' for number in core.integers)])}):\n"
+    text += f"    if derived(({', '.join(inputs)}{',' if inputs else ''})):\n        raise Unfit('a derivative is wanted')\n"
+    text += "".join(f"    {line}\n" for line in lines)
+    text += "".join(f"    {x} = whole({x})\n" for x in inputs)
+    text += (f"    status = run(sizes_type({', '.join(sizes)}), inputs_type({', '.join(f'place({x})' for x in inputs)}), "
+             f"results_type({', '.join(f'place({y})' for y in made)}), trapped())\n")
+    text += f"    if status:\n        raise Unfit(error().decode())\n    return [{', '.join(made)}]\n"
+    exec(compile(text, "<machine code>", "exec"), space)
+    return space["body"]
+
+
+def _dtype(library, dtype):
+    module = __import__(library)
+    return getattr(module, library_name(dtype)) if library == "torch" else module.dtype(library_name(dtype))
+
+
+def _torch_names():
+    import torch
+
+    def derived(arrays):
+        return torch.is_grad_enabled() and any(x.requires_grad for x in arrays)
+
+    def empty(shape, strides, dtype):
+        return torch.empty(shape, dtype=dtype) if strides is None else torch.empty_strided(shape, strides, dtype=dtype)
+
+    def whole(x):
+        if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.device.type != "cpu" or x.is_conj() or x.is_neg():
+            raise Unfit("a tensor of another kind")
+        return x if x.is_contiguous() else x.contiguous()
+
+    return {"derived": derived, "empty": empty, "whole": whole, "place": torch.Tensor.data_ptr, "trapped": lambda: 0}
+
+
+def _numpy_names():
+    import numpy
+
+    def empty(shape, strides, dtype):
+        if strides is None:
+            return numpy.empty(shape, dtype)
+        order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
+        made = numpy.empty([shape[axis] for axis in order], dtype).transpose(sorted(range(len(shape)), key=order.__getitem__))
+        if made.strides != tuple(stride * made.itemsize for stride in strides):
+            raise Unfit("a result with gaps")
+        return made
+
+    def whole(x):
+        if type(x) is not numpy.ndarray:
+            raise Unfit("an array of another kind")
+        return x if x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative else numpy.ascontiguousarray(x)
+
+    def place(x):
+        return x.ctypes.data
+
+    def trapped():
+        return sum(_CONDITIONS[kind] for kind, what in numpy.geterr().items() if what != "ignore")
+
+    return {"derived": lambda arrays: False, "empty": empty, "whole": whole, "place": place, "trapped": trapped}
