@@ -12,8 +12,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "models"))
 
 import framejit  # noqa: E402
-from test_transformers import FAMILIES, TRAINED, tensors, untagged_modules  # noqa: E402, F401
+from families import FAMILIES, tensors  # noqa: E402
+from test_families import untagged_modules  # noqa: E402, F401
 
+# Steps of the two others enlarge rounding by powers of ten: eager's losses part as far where its parameters are changed by a millionth.
+TRAINED = [family for family in FAMILIES if family not in ("clip", "mobilenet_v2")]
 pytestmark = [pytest.mark.skipif(not torch.cuda.is_available(), reason="torch has no CUDA device here"), pytest.mark.filterwarnings("ignore")]
 
 
