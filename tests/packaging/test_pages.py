@@ -1,8 +1,8 @@
 """Three pages of docs/ are generated: these tests compare them, FRAMEJIT_BLESS=1 writes them anew.
 
 graph-breaks: a section per row of breaks.def with its smallest program from tests/errors/test_breaks.py. coverage: a table per group of
-the constructs in tests/trace/test_constructs_*.py, each run compiled against eager, with what became of it. functions: a table per module,
-from function_table.py.
+the constructs in tests/trace/test_constructs_*.py, each run compiled against eager, with what became of it, and tables of the models in
+tests/models/families.py, run likewise. functions: a table per module, from function_table.py.
 """
 import ast
 import collections
@@ -16,12 +16,12 @@ import sys
 import textwrap
 
 import function_table
-import numpy as np
 import pytest
 
 TESTS = pathlib.Path(__file__).parent.parent
 DOCS = TESTS.parent / "docs"
 ROW = re.compile(r'FJ_BREAK\(\s*(\d+),\s*(\w+),\s*"((?:[^"\\]|\\.)*)",\s*"((?:[^"\\]|\\.)*)"\s*\)')
+MODELS = "## Families of models"
 HOW = "`FRAMEJIT_BLESS=1 pytest tests/packaging/test_pages.py` writes this page anew."
 
 
@@ -67,19 +67,70 @@ def coverage_page():
     counts = {kind: sum(outcome.split()[0] == kind for group in groups.values() for outcome in group.values()) for kind in ("whole", "break", "eager")}
     text = ["# Coverage", "",
             "What becomes of each Python construct in a function on arrays: *whole*, one graph; *break*, the graph ends there and another",
-            f"goes on behind it; *eager*, nothing is compiled. Results are eager's in each case. Generated from the tests' own runs; {HOW}", "",
+            "goes on behind it; *eager*, nothing is compiled. At the end, [families of models](#families-of-models) in evaluation and in",
+            f"training: their graphs and breaks. Results are eager's in each case. Generated from the tests' own runs; {HOW}", "",
             f"{sum(counts.values())} constructs: {counts['whole']} whole, {counts['break']} with a break, {counts['eager']} eager.", ""]
     for group in sorted(groups):
         text += [f"## {group}", "", "| construct | outcome |", "| --- | --- |"]
         text += [f"| {name} | {outcome} |".replace("\n", " ") for name, outcome in sorted(groups[group].items())] + [""]
-    return "\n".join(text).rstrip() + "\n"
+    return "\n".join(text + models_part()).rstrip() + "\n"
+
+
+def counted(number, noun):
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def model_tables(versions):
+    """The lines of "Families of models" on the page of coverage."""
+    families = imported(TESTS / "models" / "families.py")
+
+    def outcome(name, training):
+        return families.RESULTS.get((name, training)) or families.run_family(name, training)
+
+    def cell(outcome):
+        counts = [(len(outcome.breaks), "break"), (outcome.recompiles, "recompile")]
+        return ", ".join([counted(outcome.graphs, "graph"), *(counted(number, noun) for number, noun in counts if number)])
+
+    text = [MODELS, "",
+            f"Small models with random weights, made with {versions}, called twice: in evaluation without gradients, and in training with",
+            "a backward from the model's own loss, or from a weighted sum of its results. Results, gradients, buffers and the state of the",
+            "generator of random numbers are eager's in each. The graphs are those of both calls and, where a graph breaks, of the functions",
+            "that are called there; a graph's derivative is not counted. A recompile is a graph more where a guard no longer holds: the image",
+            "classifiers of `transformers` note the kind of their loss in `config.problem_type` in the first call.", ""]
+    why = {}
+    for title, table in (("models of `transformers`", families.TRANSFORMERS), ("convolution networks", families.CONVOLUTIONS)):
+        text += [f"| {title} | class | in evaluation | in training |", "| --- | --- | --- | --- |"]
+        for name in table:
+            modes = [outcome(name, training) for training in (False, True)]
+            text.append(f"| {name} | `{modes[0].model}` | {cell(modes[0])} | {cell(modes[1])} |")
+            for mode, ran in zip(("evaluation", "training"), modes):
+                for b in ran.breaks:
+                    row = why.setdefault((name, f"{b.number} {b.name}", b.detail), {})
+                    row.setdefault(f"`{b.function}` in `{pathlib.Path(b.file).name}`", []).append(mode)
+        text.append("")
+    text += ["Their breaks:", "", "| model | in | break | reason | where |", "| --- | --- | --- | --- | --- |"]
+    for (name, number, reason), places in why.items():
+        modes = " and ".join(dict.fromkeys(mode for found in places.values() for mode in found))
+        text.append(f"| {name} | {modes} | {number} | {reason} | {', '.join(places)} |".replace("\n", " "))
+    return text
+
+
+def models_part():
+    """Those lines anew, or as they stand on the page where it was made with other versions of the libraries: the models are others there."""
+    page = (DOCS / "coverage.md").read_text()
+    installed = importlib.util.find_spec("transformers") and f"transformers {version_of('transformers')} and torch {version_of('torch')}"
+    if installed and (installed in page or os.environ.get("FRAMEJIT_BLESS") == "1"):
+        return model_tables(installed)
+    return [page[page.index(MODELS):]]
+
+
+def version_of(package):
+    return ".".join(importlib.import_module(package).__version__.split(".")[:2])
 
 
 def versions():
     """Those that docs/functions.md is made with: another library has other functions."""
-    import torch
-
-    return f"NumPy {'.'.join(np.__version__.split('.')[:2])} and torch {'.'.join(torch.__version__.split('.')[:2])}"
+    return f"NumPy {version_of('numpy')} and torch {version_of('torch')}"
 
 
 def functions_page():
