@@ -7,6 +7,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Self
 
 from framejit._explain import Report as _Report
 from framejit._export.library import BuiltLibrary as _BuiltLibrary
+from framejit._export.training import TrainingProgram as _TrainingProgram
 from framejit._minify.main import MinifiedProblem as _MinifiedProblem
 from framejit._profile import Profile as _Profile
 
@@ -137,8 +138,12 @@ _DynamicShapes = bool | Mapping[str, Any] | Sequence[Any] | None
 
 def capture(function: Callable[..., Any], *args: Any, dynamic_shapes: _DynamicShapes = None,
             level: Literal["primitive", "library"] = "primitive", **kwargs: Any) -> Graph: ...
+@overload
 def export(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None, *,
-           dynamic_shapes: _DynamicShapes = None) -> ExportedProgram: ...
+           dynamic_shapes: _DynamicShapes = None, training: Literal[False] = False) -> ExportedProgram: ...
+@overload
+def export(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None, *,
+           dynamic_shapes: _DynamicShapes = None, training: Literal[True]) -> _TrainingProgram: ...
 def from_fx(gm: Any, *example_inputs: Any, dynamic_shapes: _DynamicShapes = None) -> Graph: ...
 def fx_backend(compiler: Callable[..., Any]) -> Callable[..., Any]: ...
 @overload

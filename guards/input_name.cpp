@@ -55,6 +55,8 @@ std::string input_name(SourceRef source) {
   std::vector<std::string> parts;
   for (SourceRef at : chain) {
     if (is_plumbing(at->kind)) continue;
+    // The globals of another module's function.
+    if (at->kind == SourceKind::Constant && at != source && at->key && PyDict_Check(at->key.get())) continue;
     if (at->kind == SourceKind::ClosureCell)
       parts.push_back("closure" + std::to_string(at->index));
     else if (!at->key)

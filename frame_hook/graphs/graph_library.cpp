@@ -7,6 +7,8 @@
 #include "codegen/ahead/build_library.h"
 #include "codegen/ahead/processor.h"
 #include "frame_hook/graphs/python_graph.h"
+#include "graph_ir/autodiff/autodiff.h"
+#include "graph_ir/autodiff/training_graphs.h"
 
 namespace fj {
 
@@ -41,6 +43,21 @@ std::vector<std::string> build(const PythonGraph& graph, const std::string& fold
   return files;
 }
 
+py::tuple split_for_training(const PythonGraph& graph, const std::vector<int>& wanted) {
+  try {
+    TrainingGraphs made = training_graphs(*graph.graph, wanted);
+    py::list saved;
+    for (const TrainingGraphs::Saved& value : made.saved) saved.append(py::make_tuple(value.input, value.output));
+    return py::make_tuple(python_graph(std::make_shared<Graph>(std::move(made.forward))),
+                          python_graph(std::make_shared<Graph>(std::move(made.backward))), saved,
+                          py::cast(made.derived), py::cast(made.gradients));
+  } catch (const NoDerivative& error) {
+    throw py::value_error("there is no derivative of " + error.subject + " (" +
+                          error.location.file.substr(error.location.file.find_last_of('/') + 1) + ":" +
+                          std::to_string(error.location.line) + ")");
+  }
+}
+
 }  // namespace
 
 void bind_graph_library(py::module_& module) {
@@ -48,6 +65,9 @@ void bind_graph_library(py::module_& module) {
              py::arg("arguments"), py::arg("argument_names"), py::arg("result_names"), py::arg("state"),
              py::arg("cpus"), py::arg("any_layout") = false, py::arg("float_conditions") = false,
              "Writes a graph's object files to a folder; their paths. State: contiguous arrays of bytes.");
+  module.def("training_graphs", split_for_training, py::arg("graph"), py::arg("wanted"),
+             "(forward, backward, (input, output) or -1 of each saved value, outputs with a derivative, inputs with a "
+             "gradient). ValueError: there is no derivative.");
   module.def(
       "processor_levels",
       [] {

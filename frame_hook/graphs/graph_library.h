@@ -5,7 +5,7 @@
 
 namespace fj {
 
-/// framejit._core.build_objects and processor_levels.
+/// framejit._core.build_objects, training_graphs, processor_levels and processor_has.
 void bind_graph_library(pybind11::module_& module);
 
 }  // namespace fj

@@ -12,21 +12,11 @@ STATUS = (("OK", ""), ("ARGUMENT", "a null pointer, or a size out of its range")
           ("MEMORY", "there is not enough"), ("PROCESSOR", "it is older than the library asks for"), ("INTERNAL", "an error of framejit"))
 
 
-def text_of(program, name, cpus, sizes, given, results):
-    """The header's text. sizes, given, results: of library.py, in the order of parameters."""
-    upper = name.upper()
-    parameters = [f"int64_t {size.name}" for size in sizes]
-    parameters += [f"{'' if x.written else 'const '}{TYPES[x.dtype][0]} *{x.name}" for x in given]
-    parameters += [f"{TYPES[x.dtype][0]} *{x.name}" for x in results]
-    rows = [(size.name, f"from {size.low}" + (f" to {size.high}" if size.high is not None else "")) for size in sizes]
-    rows += [(x.name, _described(x) + (", which is written" if x.written else "")) for x in given]
-    rows += [(x.name, _described(x)) for x in results]
-    width = max((len(row[0]) for row in rows), default=0)
-    table = "\n".join(f" *   {row[0]:<{width}}  {row[1]}" for row in rows)
-    told = "\n".join(textwrap.wrap(f"{program.signature}".replace("*/", "* /"), 110, initial_indent="/* ", subsequent_indent=" * "))
+def text_of(title, name, cpus, functions):
+    """The header's text. functions: of library.py; the first one's name is what the others are named after."""
+    upper, first = name.upper(), functions[0].name
+    told = "\n".join(textwrap.wrap(title.replace("*/", "* /"), 110, initial_indent="/* ", subsequent_indent=" * "))
     codes = "\n".join(f"  {upper}_{word} = {i}," + (f"  /* {text} */" if text else "") for i, (word, text) in enumerate(STATUS))
-    declared = textwrap.wrap(f"int {name}({', '.join(parameters) or 'void'});", 110, subsequent_indent=" " * (len(name) + 5),
-                             break_long_words=False)
     return f"""{told}
  *
  * Built by framejit {framejit.__version__} for {" and ".join(cpus)}. Link with -l{name}; libframejit_program.so lies beside it. */
@@ -45,17 +35,14 @@ enum {name}_status {{
 }};
 
 /* Arrays are contiguous, in row-major order, and no result overlaps another array. Several threads may call at once.
- *
-{table}
- *
- * Returns {upper}_OK, or what is wrong: then {name}_error() says more, and the results' contents are undefined. */
-{chr(10).join(declared)}
+ * Functions return {upper}_OK, or what is wrong: then {first}_error() says more, and the results' contents are undefined. */
 
+{chr(10).join(map(_declared, functions))}
 /* About the last call of this thread; "" if it was right. */
-const char *{name}_error(void);
+const char *{first}_error(void);
 
 /* How many threads work on a call, the caller included; 0: as many as there are cores. */
-void {name}_set_threads(int threads);
+void {first}_set_threads(int threads);
 
 #ifdef __cplusplus
 }}
@@ -65,7 +52,22 @@ void {name}_set_threads(int threads);
 """
 
 
+def _declared(function):
+    parameters = [f"int64_t {size.name}" for size in function.sizes]
+    parameters += [f"{'' if x.written else 'const '}{TYPES[x.dtype][0]} *{x.name}" for x in function.given]
+    parameters += [f"{TYPES[x.dtype][0]} *{x.name}" for x in function.results]
+    rows = [(size.name, f"from {size.low}" + (f" to {size.high}" if size.high is not None else "")) for size in function.sizes]
+    rows += [(x.name, _described(x) + (", which is written" if x.written else "")) for x in function.given]
+    rows += [(x.name, _described(x)) for x in function.results]
+    width = max((len(row[0]) for row in rows), default=0)
+    lines = [*textwrap.wrap(function.text or "The program.", 110), *(f"  {row[0]:<{width}}  {row[1]}" for row in rows)]
+    comment = "/* " + "\n * ".join(lines) + " */\n"
+    whole = ", ".join(x.replace(" ", "~") for x in parameters) or "void"  # no line ends inside of a parameter
+    declared = textwrap.wrap(f"int {function.name}({whole});", 110, subsequent_indent=" " * (len(function.name) + 5), break_long_words=False)
+    return comment + "\n".join(declared).replace("~", " ") + "\n"
+
+
 def _described(array):
     kind, more = TYPES[array.dtype]
     shape = ", ".join(map(str, array.shape))
-    return f"[{shape}]" + (f", {more}" if more else "") + (f", {array.what} in Python" if array.what != array.name else "")
+    return f"[{shape}]" + (f", {more}" if more else "") + (f", {array.what} in Python" if array.what not in ("", array.name) else "")

@@ -56,7 +56,7 @@ class Array(NamedTuple):
     written: bool = False
 
 
-class _Names:
+class Names:
     """Identifiers of C, each once."""
 
     def __init__(self):
@@ -84,34 +84,60 @@ def processors(cpu):
     return found
 
 
+class Function(NamedTuple):
+    """A function of a library. inputs: by input of the graph the number of its array, ~number for one of the state."""
+    name: str
+    graph: object
+    sizes: list
+    given: list
+    inputs: list
+    results: list
+    state: list
+    text: str = ""
+
+
 def build(program, folder, name=None, cpu="native"):
-    cpus = processors(cpu)
-    name = program.graph._saved.signature["function"] if name is None else name
-    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name in _RESERVED or name.startswith("framejit"):
-        raise GraphError(f"build: `{name}` can't be a function of C: give it a name, build(folder, name=\"...\")")
-    names = _Names()
-    sizes = _sizes(program, names)
+    name = checked_name(program, name)
+    names = Names()
+    sizes = sizes_of(program, names)
     given, inputs, state = _inputs(program, names)
-    graph, results = _with_results(program, names)
+    graph, results = with_results(program.graph, program, names)
     if graph.find(op="extern_call"):
         graph, sizes, inputs = of_operations(graph, program.graph._saved, sizes, inputs)
-    refuse(graph)
     for number in graph._writes:
         if inputs[number] < 0:
             raise GraphError(f"build: the program writes {graph.inputs[number].name}, and the arrays of a library are constants")
+    return write(folder, name, cpu, f"{program.signature}", [Function(name, graph, sizes, given, inputs, results, state)])
+
+
+def checked_name(program, name):
+    """What the functions of a program are called in C."""
+    name = program.graph._saved.signature["function"] if name is None else name
+    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name in _RESERVED or name.startswith("framejit"):
+        raise GraphError(f"build: `{name}` can't be a function of C: give it a name, build(folder, name=\"...\")")
+    return name
+
+
+def write(folder, name, cpu, title, functions):
+    """The BuiltLibrary of these functions."""
+    cpus = processors(cpu)
+    for function in functions:
+        refuse(function.graph)
     folder = pathlib.Path(folder)
     built = BuiltLibrary(folder / f"lib{name}.so", folder / f"{name}.h", folder / RUNTIME)
-    core = graph._as_core()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".framejit-", dir=folder) as scratch:
-            objects = _core.build_objects(core, scratch, name, [(s.name, s.symbol, s.low, 2**63 - 1 if s.high is None else s.high) for s in sizes],
-                                          inputs, [x.name for x in given], [x.name for x in results], state, cpus)
+            objects = []
+            for x in functions:
+                sizes = [(size.name, size.symbol, size.low, LARGEST if size.high is None else size.high) for size in x.sizes]
+                objects += _core.build_objects(x.graph._as_core(), scratch, x.name, sizes, x.inputs, [array.name for array in x.given],
+                                               [array.name for array in x.results], x.state, cpus)
             linked = link(objects, built.library.name, scratch)
             runtime = pathlib.Path(_core.__file__).with_name(RUNTIME)
             write_whole(built.runtime, runtime.read_bytes())
             write_whole(built.library, linked.read_bytes())
-            write_whole(built.header, text_of(program, name, cpus, sizes, given, results).encode())
+            write_whole(built.header, text_of(title, name, cpus, functions).encode())
     except OSError as error:
         raise GraphError(f"build: {error.filename or folder} can't be written: {error.strerror}") from error
     return built
@@ -186,7 +212,7 @@ def refuse(graph):
             raise GraphError(f"build: the size of %{node.name}{where} depends on the values of an array, and C gives arrays their sizes")
 
 
-def _sizes(program, names):
+def sizes_of(program, names):
     graph, data, found = program.graph, program.graph._saved.signature, []
     for number, symbol in enumerate(graph.symbols):
         if symbol.definition is not None or symbol.late:
@@ -240,9 +266,9 @@ def _bytes(array):
     return array.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
-def _with_results(program, names):
-    """The graph that returns each array of the result as C has it, and those arrays. Sizes and constants of a result are no arrays."""
-    graph = program.graph.copy()
+def with_results(graph, program, names):
+    """A copy of the graph that returns each array of the result as C has it, and those arrays. Sizes and constants are no arrays."""
+    graph = graph.copy()
     outputs, results = [], []
 
     def visit(recipe, place):

@@ -36,7 +36,8 @@ def code_of(graph, saved, cpu):
     whole.set_outputs(*whole.outputs, *(value for _, value in whole.writes))
     whole._writes = {}
     whole._touch()
-    sizes = [libraries.Size(symbol.name, number, symbol.min, None if symbol.max >= LARGEST else symbol.max) for number, symbol in enumerate(whole.symbols) if symbol.definition is None]
+    sizes = [libraries.Size(symbol.name, number, symbol.min, None if symbol.max >= LARGEST else symbol.max)
+             for number, symbol in enumerate(whole.symbols) if symbol.definition is None]
     inputs = list(range(len(whole.inputs)))
     if whole.find(op="extern_call"):
         whole, sizes, inputs = libraries.of_operations(whole, saved, sizes, inputs)
@@ -118,7 +119,8 @@ def body_of(code, core, library):
     for node in core.nodes:
         if not results.isdisjoint(made := node.results):
             types.update(zip(made, node.types))
-    made, space = [], {"run": run, "error": error, "Unfit": Unfit, "sizes_type": ctypes.c_int64 * len(sizes), "inputs_type": ctypes.c_void_p * len(inputs)}
+    made = []
+    space = {"run": run, "error": error, "Unfit": Unfit, "sizes_type": ctypes.c_int64 * len(sizes), "inputs_type": ctypes.c_void_p * len(inputs)}
     layouts = [*core.layouts[1], *(None for _ in core.writes)]
     for number, (value, layout) in enumerate(zip([*core.outputs, *(value for _, value in core.writes)], layouts)):
         dtype, shape = types[value]

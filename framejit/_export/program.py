@@ -203,13 +203,13 @@ def _short(value):
     return text if len(text) <= 40 else type(value).__name__
 
 
-def export(function, args, kwargs=None, *, dynamic_shapes=None):
+def export(function, args, kwargs=None, *, dynamic_shapes=None, training=False):
     """The ExportedProgram of what `function(*args, **kwargs)` computes on arrays, for all sizes of the ranges; nothing is computed.
 
     function: as `framejit.capture` takes it: a function, a method, a torch.nn.Module or another callable object. args: a tuple, kwargs: a
     dict. dynamic_shapes: None, every size is that of these arguments; else, by parameter or by argument, the axes that have
     another size in a call, {"x": {0: framejit.Dim("batch", min=1, max=256)}}. Axes of one name are equal. True: all sizes, but those
-    that the code decides.
+    that the code decides. training: a `TrainingProgram` instead, which gives results and gradients, in two graphs.
 
     Raises GraphError where the code decides a size that a Dim leaves open or asks for a part of its range, with the line that asks;
     GraphBreakError, with the line, where the function can't be one graph; TypeError for args that are no tuple or kwargs that are no dict.
@@ -224,7 +224,8 @@ def export(function, args, kwargs=None, *, dynamic_shapes=None):
     kwargs = kwargs or {}
     declared = dynamic_sizes("framejit.export", function, args, kwargs, dynamic_shapes)
     _check_equal(declared, function, args, kwargs)
-    graph = captured("framejit.export", function, args, kwargs, dynamic_shapes)
+    graph = captured("framejit.export", function, args, kwargs, dynamic_shapes, only_operations=training)
+    whole = graph.copy() if training else None
     capture = graph._capture
     _refuse_parts_of_ranges(graph, declared)
     try:
@@ -242,7 +243,12 @@ def export(function, args, kwargs=None, *, dynamic_shapes=None):
         signatures.face(signature, graph._as_core(), capture.library, None, None)
     except GraphError as error:
         raise GraphError(f"framejit.export: {name_of(function)} can't be a program: {error}") from None
-    return ExportedProgram(graph)
+    program = ExportedProgram(graph)
+    if not training:
+        return program
+    from framejit._export.training import TrainingProgram, wanted_inputs
+
+    return TrainingProgram(program, whole, wanted_inputs(graph, signature, graph._saved.state, bound))
 
 
 def _check_equal(declared, function, args, kwargs):

@@ -148,7 +148,8 @@ def small(tmp_path):
 
 
 def call(batch, x, index, bytes):
-    return b"".join([np.int64(batch).tobytes(), np.int64(len(x) * 8 if x is not None else -1).tobytes(), np.asarray(x if x is not None else [], float).tobytes(),
+    given = np.int64(-1).tobytes() if x is None else np.int64(len(x) * 8).tobytes() + np.asarray(x, float).tobytes()
+    return b"".join([np.int64(batch).tobytes(), given,
                      np.int64(32).tobytes(), np.asarray(index).tobytes(), np.int64(bytes).tobytes()])
 
 
@@ -176,7 +177,7 @@ def test_a_processor_that_is_too_old(tmp_path):
 def test_the_header_and_what_lies_beside_it(small):
     text = small[0].header.read_text()
     assert "int scaled(int64_t batch, const double *x, const int64_t *index, double *result);" in text
-    assert " *   batch   from 1 to 8\n *   x       [batch]\n *   index   [4]\n *   result  [4]\n" in text
+    assert "/* The program.\n *   batch   from 1 to 8\n *   x       [batch]\n *   index   [4]\n *   result  [4] */\n" in text
     assert sorted(os.listdir(small[0].header.parent)) == ["libframejit_program.so", "libscaled.so", "scaled.h"]
     needed = subprocess.run(["readelf", "-d", small[0].library, small[0].runtime], capture_output=True, text=True).stdout
     assert "python" not in needed and "LLVM" not in needed
