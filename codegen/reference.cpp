@@ -93,7 +93,7 @@ class ReferenceProgram final : public Program {
         std::vector<const DenseArray*> operands;
         for (ValueId operand : node.operands) operands.push_back(&values[operand.index]);
         DenseArray result;
-        status = count_nonzero(graph_, node, operands, symbols);
+        status = count_size(graph_, node, operands, symbols);
         if (status & fatal) return status & fatal;
         status = evaluate(graph_, node, operands, symbols, result);
         values[node.results[0].index] = std::move(result);

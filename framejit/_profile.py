@@ -12,7 +12,7 @@ class KernelTime:
     """What one step of a compiled graph took inside a profile: all its runs together."""
     program: int             # its place in profile.programs
     function: str
-    kind: str                # "loops", "copy", "matmul", "nonzero" or "call" as of a report's kernels; "loop": one of Python's,
+    kind: str                # "loops", "copy", "matmul", "count" or "call" as of a report's kernels; "loop": one of Python's,
                              # as machine code of its own
     name: str                # "kernel3"; of a library call the function
     operations: tuple        # the graph's: ("mul", "reduce_sum")

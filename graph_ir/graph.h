@@ -72,7 +72,7 @@ struct Node {
 };
 
 /// A run-time integer: bound from an input's size or an int argument by the caller (no definition),
-/// computed from others at the start of a call, or known once a `nonzero` has run (`late`).
+/// computed from others at the start of a call, or known once a `nonzero` or an `as_size` has run (`late`).
 struct Symbol {
   std::string name;  // "s0"
   std::int64_t min = 0, max = INT64_MAX;

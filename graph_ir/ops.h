@@ -18,7 +18,7 @@ enum class Lowering : std::uint8_t {
   Scan,
   Gather,
   Scatter,
-  Nonzero,
+  Count,
   Matmul,
   Extern
 };
@@ -85,6 +85,8 @@ std::optional<Op> op_from_name(std::string_view name);
 /// numbers have no order and a part of the functions; bool has no negation, difference, quotient, power or shift.
 /// Operations without operands accept the dtypes their result can have.
 bool accepts(Op op, DType dtype);
+/// Whether the node gives a size that depends on data its value: `nonzero`, `as_size`.
+inline bool counts_size(Op op) { return row(op).lowering == Lowering::Count; }
 inline bool is_pointwise(Op op) { return row(op).lowering == Lowering::Pointwise; }
 
 }  // namespace fj

@@ -53,7 +53,7 @@ class Parser : Scanner {
     if (position_ != text_.size()) fail("expected the end of the text, found " + found());
     // What is counted, and what is computed from it.
     for (const Node& node : graph_.nodes)
-      if (const Attr* count = node.op == Op::nonzero ? node.attrs.find("count") : nullptr)
+      if (const Attr* count = counts_size(node.op) ? node.attrs.find("count") : nullptr)
         for (SymbolId symbol : std::get<SymDim>(*count).symbols())
           if (symbol.index < graph_.symbols.size()) graph_.symbols[symbol.index].late = true;
     for (Symbol& symbol : graph_.symbols)

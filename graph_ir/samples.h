@@ -150,7 +150,7 @@ class SampleMaker {
       case Lowering::Reduce: reductions(); break;
       case Lowering::Scan: scans(); break;
       case Lowering::Gather: case Lowering::Scatter: gathers(); break;
-      case Lowering::Nonzero: counted(); break;
+      case Lowering::Count: counted(); break;
       case Lowering::Matmul: products(); break;
       case Lowering::Extern: break;
     }
@@ -412,7 +412,8 @@ class SampleMaker {
   }
 
   void counted() {
-    for (const Sizes& sizes : std::vector<Sizes>{{50}, {6, 9}, {0, 4}, {1}}) {
+    const std::vector<Sizes> of_number(3), of_masks{{50}, {6, 9}, {0, 4}, {1}};
+    for (const Sizes& sizes : op_ == Op::as_size ? of_number : of_masks) {
       begin();
       Symbol symbol;
       symbol.min = 0;
@@ -420,7 +421,7 @@ class SampleMaker {
       Attrs attrs = with("count", SymDim(sample_.graph.new_symbol(symbol)));
       sample_.symbols.push_back(0);
       attrs.set("excluded", std::vector<std::int64_t>{});
-      end({input(dtype_, sizes, Samples::Boolean)}, std::move(attrs));
+      end({input(dtype_, sizes, domain())}, std::move(attrs));
     }
   }
 

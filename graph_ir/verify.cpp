@@ -37,7 +37,7 @@ class Verifier {
         layout(*input.strides, input.value, subject);
     }
     for (const Node& node : graph_.nodes)
-      if (node.op == Op::nonzero)
+      if (counts_size(node.op))
         if (const Attr* count = node.attrs.find("count"); count && std::holds_alternative<SymDim>(*count))
           for (SymbolId symbol : std::get<SymDim>(*count).symbols()) uncounted_.insert(symbol);
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
@@ -112,7 +112,7 @@ class Verifier {
     for (ValueId result : node.results)
       if (result.index < graph_.value_count() && !uses_known_symbols(graph_.type(result).shape, subject)) sound = false;
     if (!sound) return;
-    if (node.op == Op::nonzero) {
+    if (counts_size(node.op)) {
       const std::vector<SymbolId> counted = node.attrs.get<SymDim>("count").symbols();
       if (counted.empty() || !uncounted_.erase(counted[0]))
         return broken("counts no symbol, or one that is counted already");
@@ -219,7 +219,7 @@ class Verifier {
   }
 
   const Graph& graph_;
-  std::set<SymbolId> uncounted_;  // symbols whose `nonzero` is still to come
+  std::set<SymbolId> uncounted_;  // symbols whose node is still to come
   std::vector<bool> defined_;
   std::vector<VerifyError> errors_;
   std::optional<std::size_t> node_;

@@ -8,7 +8,7 @@
 ///  * `extern_call` gives one layout per result and per operand that the function gets, each of the array's rank.
 ///  * Strides of inputs and outputs have the array's rank.
 ///  * Sizes use declared symbols only; a definition uses earlier symbols only; ranges are not empty.
-///  * A symbol is counted by one `nonzero` at most, and used by nodes behind it only.
+///  * A symbol is counted by one `nonzero` or `as_size` at most, and used by nodes behind it only.
 ///  * A write is to an input, of that input's type, at most one per input.
 ///
 /// Not checked, since symbols have no values here: that slices stay inside, that reshapes keep the number of

@@ -28,7 +28,6 @@ enum class GuardKind : std::uint8_t {
 
 /// What guards let symbols be. From these the tracer proves that arithmetic on them has no more than 64 bits.
 constexpr std::int64_t kLargestInt = (std::int64_t(1) << 31) - 1;  // magnitude of an int, length of a text
-constexpr std::int64_t kLargestSize = std::int64_t(1) << 47;       // of an axis; more than memory holds
 
 /// What is expected of an array on every call. Entries that are nullopt are free; symbols bind on first sight
 /// (a size that is exactly one symbol) or are compared after all symbols are bound (any other expression).

@@ -258,8 +258,8 @@ class CompiledProgram : public Program {
       return step;
     };
     for (int s = 0; s < int(parts_.steps.size()); ++s)
-      if (parts_.steps[std::size_t(s)].kind == StepKind::Nonzero)
-        symbol_after_[parts_.steps[std::size_t(s)].nonzero.count.index] = s;
+      if (parts_.steps[std::size_t(s)].kind == StepKind::Count)
+        symbol_after_[parts_.steps[std::size_t(s)].count.count.index] = s;
     for (std::size_t s = 0; s < parts_.symbols.size(); ++s) {
       if (parts_.symbols[s].defined)
         symbol_after_[s] = std::max(after(parts_.symbols[s].dividend), after(parts_.symbols[s].divisor));
@@ -293,8 +293,8 @@ class CompiledProgram : public Program {
         case StepKind::Matmul:
           for (int buffer : {step.matmul.a, step.matmul.b, step.matmul.c}) touch(buffer, s);
           break;
-        case StepKind::Nonzero:
-          for (int buffer : {step.nonzero.mask, step.nonzero.positions}) touch(buffer, s);
+        case StepKind::Count:
+          for (int buffer : {step.count.source, step.count.result}) touch(buffer, s);
           break;
         case StepKind::Copies:
           touch(step.copies.target, s);
@@ -481,13 +481,17 @@ class CompiledProgram : public Program {
 
   std::uint32_t count(int s, Call& call, HostLock& lock, std::span<std::int64_t> symbols, ArrayRef* arrays,
                       char** pointers, Blocks& late) const {
-    const ProgramNonzero& step = parts_.steps[std::size_t(s)].nonzero;
+    const ProgramCount& step = parts_.steps[std::size_t(s)].count;
     std::int64_t elements = 1;
-    for (const SymDim& size : parts_.buffers[step.mask].shape) elements *= size.evaluate(symbols);
-    const auto* mask = reinterpret_cast<const unsigned char*>(pointers[step.mask]);
+    for (const SymDim& size : parts_.buffers[step.source].shape) elements *= size.evaluate(symbols);
+    const auto* mask = reinterpret_cast<const unsigned char*>(pointers[step.source]);
     lock.work(double(elements));
     std::int64_t found = 0;
-    for (std::int64_t i = 0; i < elements; ++i) found += mask[i] != 0;
+    if (step.of_number)
+      std::memcpy(&found, mask, sizeof found);
+    else
+      for (std::int64_t i = 0; i < elements; ++i) found += mask[i] != 0;
+    if (found < 0 || found > kLargestSize) return kUnexpectedCount;
     if (std::find(step.excluded.begin(), step.excluded.end(), found) != step.excluded.end()) return kUnexpectedCount;
     symbols[step.count.index] = found;
     for (std::size_t d = 0; d < parts_.symbols.size(); ++d)
@@ -504,7 +508,11 @@ class CompiledProgram : public Program {
         return kHostFailed;
       }
     }
-    auto* positions = reinterpret_cast<std::int64_t*>(pointers[step.positions]);
+    auto* positions = reinterpret_cast<std::int64_t*>(pointers[step.result]);
+    if (step.of_number) {
+      *positions = found;
+      return kOk;
+    }
     lock.work(double(elements));
     // Written without a branch: the loop ends before it would write behind the last place.
     for (std::int64_t i = 0, at = 0; at < found; ++i) {
@@ -622,7 +630,7 @@ class CompiledProgram : public Program {
         case StepKind::Copies:
           status |= launcher_.copies(step.copies, symbols, pointers, lock);
           break;
-        case StepKind::Nonzero:
+        case StepKind::Count:
           // After a failure the mask may mean nothing.
           if (fails(status, call, symbols, pointers)) return status;
           status |= count(int(s), call, lock, symbols, arrays, pointers, late);

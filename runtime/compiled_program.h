@@ -76,10 +76,11 @@ struct ProgramExtern {
   std::vector<std::optional<View>> views;  // by operand: none where it is the buffer's array itself
 };
 
-/// Counts the true elements of `mask` (contiguous), which is the value of a symbol; then buffers whose sizes need it
-/// are allocated, and `positions` gets where they are.
-struct ProgramNonzero {
-  int mask = -1, positions = -1;
+/// Finds the value of a symbol: the number of true elements of `source` (contiguous), or, of an `as_size`, its only
+/// element. Then buffers whose sizes need it are allocated, and `result` gets where these elements are, or the number.
+struct ProgramCount {
+  int source = -1, result = -1;
+  bool of_number = false;
   SymbolId count{};
   std::vector<std::int64_t> excluded;  // values for which the program is wrong
 };
@@ -96,7 +97,7 @@ struct ProgramCopies {
   bool apart = false;  // no part lies over another one
 };
 
-enum class StepKind : std::uint8_t { Kernel, Batch, Matmul, Nonzero, Extern, Blocks, Copies };
+enum class StepKind : std::uint8_t { Kernel, Batch, Matmul, Count, Extern, Blocks, Copies };
 
 struct ProgramStep;
 
@@ -123,7 +124,7 @@ struct ProgramStep {
   int kernel = -1;
   std::vector<int> batch;  // kernels of one code that don't depend on each other: one launch over all of them
   ProgramMatmul matmul;
-  ProgramNonzero nonzero;
+  ProgramCount count;
   ProgramExtern extern_call;
   ProgramBlocks blocks;
   ProgramCopies copies;

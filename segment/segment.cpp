@@ -66,7 +66,7 @@ std::string reason_text(std::uint32_t status, const std::string& host_failure) {
   static constexpr std::pair<KernelStatus, const char*> meanings[] = {
       {kIndexOutOfRange, "an index is out of range"},
       {kIntegerDivisionByZero, "an integer is divided by zero"},
-      {kUnexpectedCount, "a size that depends on data is 0 or 1, for which the graph is wrong"},
+      {kUnexpectedCount, "a size that depends on data is 0, 1 or negative, for which the graph is wrong"},
       {kFloatDivide, "a float is divided by zero, which NumPy reports"},
       {kFloatOverflow, "a float overflows, which NumPy reports"},
       {kFloatUnderflow, "a float underflows, which NumPy reports"},

@@ -93,7 +93,7 @@ FJ_MEMBERS(ProgramBuffer, x.kind, x.number, x.dtype, x.shape, x.strides, x.scrat
 FJ_MEMBERS(ProgramKernel, x.name, x.buffers, x.items, x.elements_per_item, x.nanoseconds_per_element, x.items_per_step,
            x.unshared_speedup, x.scratch_bytes, x.reads, x.writes)
 FJ_MEMBERS(ProgramMatmul, x.a, x.b, x.c, x.dtype, x.batch, x.m, x.n, x.k, x.a_strides, x.b_strides, x.c_strides)
-FJ_MEMBERS(ProgramNonzero, x.mask, x.positions, x.count, x.excluded)
+FJ_MEMBERS(ProgramCount, x.source, x.result, x.of_number, x.count, x.excluded)
 FJ_MEMBERS(ProgramCopies::Part, x.source, x.from, x.to, x.sizes, x.from_strides, x.to_strides)
 FJ_MEMBERS(ProgramCopies, x.target, x.parts, x.apart)
 FJ_MEMBERS(ProgramBlocks::Local, x.buffer, x.row_bytes)
@@ -104,7 +104,7 @@ void pass(A& archive, Value& step);
 
 FJ_MEMBERS(ProgramBlocks, x.steps, x.rows_per_item, x.rows, x.row_bytes, x.together, x.has_product, x.locals)
 // Calls of an array library are in no image.
-FJ_MEMBERS(ProgramStep, x.kind, x.kernel, x.batch, x.matmul, x.nonzero, x.blocks, x.copies, x.commit)
+FJ_MEMBERS(ProgramStep, x.kind, x.kernel, x.batch, x.matmul, x.count, x.blocks, x.copies, x.commit)
 FJ_MEMBERS(ProgramParts, x.symbols, x.graph_symbols, x.buffers, x.output_buffers, x.kernels, x.steps, x.float_conditions, x.makes_infinities,
            x.makes_nan, x.threads, x.name)
 FJ_MEMBERS(ImageSize, x.name, x.symbol, x.low, x.high)

@@ -559,8 +559,8 @@ class ProgramLowering {
       const Group& group = schedule_.groups[g];
       if (group.kind == GroupKind::Matmul)
         lower_matmul(graph_.nodes[group.node]);
-      else if (group.kind == GroupKind::Nonzero)
-        lower_nonzero(graph_.nodes[group.node]);
+      else if (group.kind == GroupKind::Count)
+        lower_count(graph_.nodes[group.node]);
       else if (group.kind == GroupKind::Extern)
         lower_extern(group);
       else if (group.kind == GroupKind::Assembly)
@@ -663,7 +663,7 @@ class ProgramLowering {
       const int producer = schedule_.producer[output.value.index];
       const bool must_be = schedule_.contiguous[output.value.index] ||
                            (producer >= 0 && (schedule_.groups[std::size_t(producer)].kind == GroupKind::Matmul ||
-                                              schedule_.groups[std::size_t(producer)].kind == GroupKind::Nonzero));
+                                              schedule_.groups[std::size_t(producer)].kind == GroupKind::Count));
       int& place = memory_.buffer[output.value.index];
       if (place < 0 && !from_extern(output.value) && (contiguous || !must_be)) place = buffer;
     }
@@ -741,14 +741,15 @@ class ProgramLowering {
     program_.steps.push_back(std::move(step));
   }
 
-  void lower_nonzero(const Node& node) {
+  void lower_count(const Node& node) {
     ProgramStep step;
-    step.kind = StepKind::Nonzero;
+    step.kind = StepKind::Count;
     step.node = int(&node - graph_.nodes.data());
-    step.nonzero.mask = memory_.contiguous_buffer[node.operands[0].index];
-    step.nonzero.positions = memory_.buffer[node.results[0].index];
-    step.nonzero.count = node.attrs.get<SymDim>("count").symbols()[0];
-    step.nonzero.excluded = node.attrs.get<std::vector<std::int64_t>>("excluded");
+    step.count.of_number = node.op == Op::as_size;
+    step.count.source = memory_.contiguous_buffer[node.operands[0].index];
+    step.count.result = memory_.buffer[node.results[0].index];
+    step.count.count = node.attrs.get<SymDim>("count").symbols()[0];
+    step.count.excluded = node.attrs.get<std::vector<std::int64_t>>("excluded");
     program_.steps.push_back(std::move(step));
   }
 

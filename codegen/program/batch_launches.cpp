@@ -27,7 +27,7 @@ class Batches {
       for (int buffer : touched.reads) after = std::max(after, written_[std::size_t(buffer)]);
       for (int buffer : touched.writes)
         after = std::max({after, written_[std::size_t(buffer)], read_[std::size_t(buffer)]});
-      const bool fails = may_fail(program_, step, may_trap_), counts = step.kind == StepKind::Nonzero;
+      const bool fails = may_fail(program_, step, may_trap_), counts = step.kind == StepKind::Count;
       const int at = place(step, touched, after);
       for (int buffer : touched.reads) read_[std::size_t(buffer)] = std::max(read_[std::size_t(buffer)], at);
       for (int buffer : touched.writes) written_[std::size_t(buffer)] = std::max(written_[std::size_t(buffer)], at);

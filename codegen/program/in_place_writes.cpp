@@ -119,7 +119,7 @@ class Commits {
     bool any = false, counted = false;  // what is counted may be a size of anything later
     for (std::size_t s = 0; s < count; ++s) {
       const ProgramStep& step = program_.steps[s];
-      counted = counted || step.kind == StepKind::Nonzero;
+      counted = counted || step.kind == StepKind::Count;
       const StepTouches touched = touches(program_, step);
       for (int buffer : touched.reads)
         before[s].insert(before[s].end(), writers[buffer].begin(), writers[buffer].end());

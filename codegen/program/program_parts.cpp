@@ -37,7 +37,7 @@ std::string describe_steps(const LoweredProgram& program) {
         return;
       case StepKind::Batch: describe(step.batch[0], step.batch.size()); break;
       case StepKind::Matmul: out += "matmul " + blas_name(); break;
-      case StepKind::Nonzero: out += "nonzero"; break;
+      case StepKind::Count: out += step.count.of_number ? "as_size" : "nonzero"; break;
       case StepKind::Copies: out += "copies of " + std::to_string(step.copies.parts.size()) + " parts"; break;
       case StepKind::Extern: out += "call " + step.extern_call.callee; break;
     }

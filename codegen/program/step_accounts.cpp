@@ -57,9 +57,9 @@ class Accounts {
         account.kind = "matmul", account.name = blas_name();
         reads = {step.matmul.a, step.matmul.b}, writes = {step.matmul.c};
         break;
-      case StepKind::Nonzero:
-        account.kind = account.name = "nonzero";
-        reads = {step.nonzero.mask}, writes = {step.nonzero.positions};
+      case StepKind::Count:
+        account.kind = "count", account.name = step.count.of_number ? "as_size" : "nonzero";
+        reads = {step.count.source}, writes = {step.count.result};
         break;
       case StepKind::Copies:
         account.kind = "copy", account.name = "copies";

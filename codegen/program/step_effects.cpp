@@ -77,7 +77,7 @@ StepTouches touches(const LoweredProgram& program, const ProgramStep& step) {
       }
       break;
     case StepKind::Matmul: found = {{step.matmul.a, step.matmul.b}, {step.matmul.c}}; break;
-    case StepKind::Nonzero: found = {{step.nonzero.mask}, {step.nonzero.positions}}; break;
+    case StepKind::Count: found = {{step.count.source}, {step.count.result}}; break;
     case StepKind::Extern: found = {step.extern_call.operands, step.extern_call.results}; break;
     case StepKind::Copies:
       for (const ProgramCopies::Part& part : step.copies.parts) add_once(found.reads, part.source);
@@ -100,7 +100,7 @@ bool may_fail(const LoweredProgram& program, const ProgramStep& step, bool may_t
     case StepKind::Batch: return std::any_of(step.batch.begin(), step.batch.end(), kernel_may_fail);
     case StepKind::Matmul: return may_trap;
     case StepKind::Copies: return false;  // (it may be interrupted, as any step)
-    case StepKind::Nonzero: case StepKind::Extern: case StepKind::Blocks: return true;
+    case StepKind::Count: case StepKind::Extern: case StepKind::Blocks: return true;
   }
   return true;
 }

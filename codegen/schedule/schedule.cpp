@@ -273,7 +273,7 @@ class Scheduler {
   /// The nodes that count a size.
   void find_counts() {
     for (const Node& n : graph_.nodes)
-      if (n.op == Op::nonzero) counts_.emplace(n.attrs.get<SymDim>("count").symbols()[0], n.results[0]);
+      if (counts_size(n.op)) counts_.emplace(n.attrs.get<SymDim>("count").symbols()[0], n.results[0]);
   }
 
   /// A group that computes values of such sizes runs after the sizes are known: as if it read the result of the count.
@@ -294,7 +294,7 @@ class Scheduler {
     if (uses_[value.index].empty() && !demanded_[value.index]) return;  // dead
     if (const int scan = rounded_scan(current); scan >= 0) return place_scan(scan, value);
     switch (current.op) {
-      case Op::nonzero: return place_nonzero(n);
+      case Op::nonzero: case Op::as_size: return place_count(n);
       case Op::matmul:
         return generated_product(graph_, schedule_.node_of, current) ? place_product(n) : place_matmul(n);
       case Op::cumsum: case Op::cumprod: return place_scan(n, value);
@@ -327,8 +327,8 @@ class Scheduler {
     return true;
   }
 
-  void place_nonzero(int n) {
-    const int g = new_group(GroupKind::Nonzero, {}, {}, n);
+  void place_count(int n) {
+    const int g = new_group(GroupKind::Count, {}, {}, n);
     set_producer(node(n).results[0], g);
     demand_contiguous(node(n).operands[0]);
     use(node(n).operands[0], g, {}, true);

@@ -208,7 +208,7 @@ def refuse(graph):
         where = f" ({node.file.rpartition('/')[2]}:{node.line})" if node.line else ""
         if node._op == "extern_call":
             raise GraphError(f"build: {node._attrs['callee']}{where} is a function of the array library, which C has not")
-        if node._op == "nonzero":
+        if node._op in ("nonzero", "as_size"):
             raise GraphError(f"build: the size of %{node.name}{where} depends on the values of an array, and C gives arrays their sizes")
 
 

@@ -124,8 +124,8 @@ class _Outgoing:
 
         self.graph, self.core, self.functional = graph, graph._as_core(), functional
         for node in self.core.nodes:
-            if node.op == "nonzero":
-                raise GraphError(f"{_told(self.core, node)} counts elements: sizes that depend on data have no form in torch.fx")
+            if node.op in ("nonzero", "as_size"):
+                raise GraphError(f"{_told(self.core, node)} gives a size: those that depend on data have no form in torch.fx")
         self.sizes = _Sizes(self.core)
         self.env = ShapeEnv(duck_shape=False)
         self.mode = FakeTensorMode(shape_env=self.env)

@@ -480,12 +480,23 @@ def _nonzero(model, node, x):
     places = model.op("NonZero", _flat(model, _full(model, node, 0, x)), dtype="i64", shape=(1, count))
     places = model.reshape(places, (count,)) if isinstance(count, int) else _flat(model, places)
     places = Value(model, places.name, "i64", (count,))
-    known = model.op("Shape", places, dtype="i64", shape=(1,))
+    _define_size(model, node, model.op("Shape", places, dtype="i64", shape=(1,)))
+    return places
+
+
+def _as_size(model, node, x):
+    known = model.reshape(x, (1,))
+    # A negative number is no size: an index that is out of range ends the run.
+    known = known + model.op("Gather", model.array([0]), (known < 0).cast("i64"), shape=(1,), axis=0)
+    _define_size(model, node, known)
+    return x
+
+
+def _define_size(model, node, known):
     for wrong in node.attrs["excluded"]:
         # The graph is of other numbers: an index that is out of range ends the run.
         known = known + model.op("Gather", model.array([0]), known.equals(wrong).cast("i64"), shape=(1,), axis=0)
-    model.sizes.known[str(count)] = known
-    return places
+    model.sizes.known[str(node.attrs["count"])] = known
 
 
 # ---- others
@@ -639,6 +650,7 @@ operations = {
     "scatter_add": _scatter_add,
     "scatter": _scatter,
     "nonzero": _nonzero,
+    "as_size": _as_size,
     # products and the library's own functions
     "matmul": _matmul,
     "extern_call": _extern,

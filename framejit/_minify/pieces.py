@@ -144,7 +144,7 @@ def part(piece, outputs, cut):
             needed.difference_update(node.users)
             waiting.extend(user for user in node.users if user.op == "result")
     made, copies, arguments = Graph(piece.graph.name), {}, []
-    counts = {str(node.attrs["count"]) for node in needed - given if node.op == "nonzero"}
+    counts = {str(node.attrs["count"]) for node in needed - given if node.op in ("nonzero", "as_size")}
     made._symbols = [symbol._replace(late=symbol.late and symbol.name in counts) for symbol in piece.graph.symbols]
     for number, node in enumerate(piece.graph._all()):
         if node not in needed:

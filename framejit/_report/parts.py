@@ -34,7 +34,7 @@ class Kernel:
     """One step of a compiled graph. Bytes and floating-point operations follow from the sizes seen while tracing."""
     graph: int               # its place in report.graphs
     function: str
-    kind: str                # "loops": compiled here. "copy", "nonzero": moved here. "call": the library does it.
+    kind: str                # "loops": compiled here. "copy", "count": moved here. "call": the library does it.
                              # "matmul": framejit or the library, whichever was measured to be faster here
     name: str                # "kernel3"; of a library call the function
     operations: tuple        # the graph's: ("mul", "reduce_sum"); fused ones are together in one kernel

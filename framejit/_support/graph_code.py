@@ -105,7 +105,7 @@ class _Writer:
             self.check(graph)
         for number, node in enumerate(graph.nodes):
             self.write(node, number)
-            if node.op == "nonzero":
+            if node.op in ("nonzero", "as_size"):
                 known.add(str(node.attrs["count"]))
                 self.define()
         results = ", ".join(self.names[value] for value in [*graph.outputs, *(value for _, value in graph.writes)])
@@ -429,17 +429,17 @@ def _scatter_add_torch(step, base, updates, *indices):
             f".permute({_tuple(back)})")
 
 
-def _counted(positions):
-    def nonzero(step, x):
-        found, count = step.variable("positions"), step.attrs["count"]
-        step.line(f"{found} = {positions(x)}")
-        step.line(f"{count} = len({found})")
+def _counted(result, size):
+    def counted(step, x):
+        found, count = step.variable("counted"), step.attrs["count"]
+        step.line(f"{found} = {result(x)}")
+        step.line(f"{count} = {size(found)}")
         if step.attrs["excluded"]:
             step.line(f"if {count} in {_tuple(step.attrs['excluded'])}:")
             step.line(f"    raise ValueError(f'the graph is wrong where {count} is {{{count}}}')")
         return found
 
-    return nonzero
+    return counted
 
 
 def _torch_call(step, *xs):
@@ -600,8 +600,9 @@ operations = {
                    _take_along_torch),
     "scatter_add": (_scatter_add_numpy, _scatter_add_torch),
     "scatter": _same(_scatter),
-    "nonzero": (_counted(lambda x: f"numpy.flatnonzero({x})"),
-                _counted(lambda x: f"{x}.reshape(-1).nonzero().reshape(-1)")),
+    "nonzero": (_counted(lambda x: f"numpy.flatnonzero({x})", lambda found: f"len({found})"),
+                _counted(lambda x: f"{x}.reshape(-1).nonzero().reshape(-1)", lambda found: f"len({found})")),
+    "as_size": _same(_counted(lambda x: x, lambda found: f"int({found})")),
     # products and the library's own functions
     "matmul": _infix("@"),
     "extern_call": (_numpy_call, _torch_call),

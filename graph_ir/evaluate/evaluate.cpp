@@ -68,12 +68,15 @@ bool evaluate_definitions(const Graph& graph, std::span<std::int64_t> symbols) {
   return true;
 }
 
-std::uint32_t count_nonzero(const Graph& graph, const Node& node, std::span<const DenseArray* const> operands,
+std::uint32_t count_size(const Graph& graph, const Node& node, std::span<const DenseArray* const> operands,
                             std::span<std::int64_t> symbols) {
-  if (node.op != Op::nonzero) return kOk;
+  if (!counts_size(node.op)) return kOk;
   const auto& elements = operands[0]->data;
-  const auto count = std::int64_t(
-      std::count_if(elements.begin(), elements.end(), [](std::byte element) { return element != std::byte{0}; }));
+  const std::int64_t count =
+      node.op == Op::as_size
+          ? Element<DType::I64>::load(operands[0]->element(0))
+          : std::count_if(elements.begin(), elements.end(), [](std::byte element) { return element != std::byte{0}; });
+  if (count < 0 || count > kLargestSize) return kUnexpectedCount;
   symbols[node.attrs.get<SymDim>("count").symbols()[0].index] = count;
   const auto& excluded = node.attrs.get<std::vector<std::int64_t>>("excluded");
   if (std::find(excluded.begin(), excluded.end(), count) != excluded.end()) return kUnexpectedCount;
@@ -110,7 +113,7 @@ std::uint32_t evaluate(const Graph& graph, std::span<const DenseArray> inputs, s
     std::vector<const DenseArray*> operands;
     for (ValueId operand : node.operands) operands.push_back(&values[operand.index]);
     DenseArray result;
-    status |= count_nonzero(graph, node, operands, symbols);
+    status |= count_size(graph, node, operands, symbols);
     if (status & (kUnexpectedCount | kIntegerDivisionByZero)) return status;
     status |= evaluate(graph, node, operands, symbols, result);
     values[node.results[0].index] = std::move(result);

@@ -42,9 +42,9 @@ DenseArray scalar_array(DType dtype, const Scalar& value);
 /// Fills in the symbols that are defined by others. False if a divisor is zero, unless it is late.
 [[nodiscard]] bool evaluate_definitions(const Graph& graph, std::span<std::int64_t> symbols);
 
-/// Of a `nonzero`: its symbol gets its value, and those that are computed from it. KernelStatus bits. Any other node:
-/// nothing.
-std::uint32_t count_nonzero(const Graph& graph, const Node& node, std::span<const DenseArray* const> operands,
+/// Of a `nonzero` or an `as_size`: its symbol gets its value, and those that are computed from it. KernelStatus bits.
+/// Any other node: nothing.
+std::uint32_t count_size(const Graph& graph, const Node& node, std::span<const DenseArray* const> operands,
                             std::span<std::int64_t> symbols);
 
 /// One node other than `extern_call`, its sizes known. Returns KernelStatus bits; with an integer bit (an index out of

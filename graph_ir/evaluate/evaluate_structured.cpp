@@ -422,6 +422,9 @@ std::uint32_t evaluate_structured(const Node& node, std::span<const DenseArray* 
     case Op::scatter:
     case Op::scatter_add:
       return scatter(node, *operands[0], *operands[1], operands.subspan(2), result);
+    case Op::as_size:
+      result = *operands[0];
+      return kOk;
     case Op::nonzero: {
       std::int64_t found = 0;
       for (std::int64_t position = 0; position < operands[0]->element_count(); ++position)

@@ -34,7 +34,7 @@ std::uint32_t conditions_of(const Graph& graph, const Node& node) {
     case Lowering::Index:
     case Lowering::IndexMap:
     case Lowering::Gather:
-    case Lowering::Nonzero:
+    case Lowering::Count:
     case Lowering::Extern: return 0;
     default: break;
   }

@@ -39,6 +39,7 @@ Dims DropAxis(const Operation&);
 Dims Gather(const Operation&);
 Dims Along(const Operation&);
 Dims Count(const Operation&);
+Dims SameCount(const Operation&);
 Dims Matmul(const Operation&);
 Dims Given(const Operation&);
 }  // namespace shape

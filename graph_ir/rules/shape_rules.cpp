@@ -201,13 +201,24 @@ Dims Along(const Operation& o) {
   return o.operands[1].shape;
 }
 
-Dims Count(const Operation& o) {
+static const SymDim& counted_symbol(const Operation& o) {
   const SymDim& count = o.attrs.get<SymDim>("count");
   if (count.symbols().size() != 1 || !(count == SymDim(count.symbols()[0])))
     throw Violation{"count is " + count.text() + ", expected a symbol"};
+  return count;
+}
+
+Dims Count(const Operation& o) {
+  const SymDim& count = counted_symbol(o);
   if (o.operands[0].dtype != DType::Bool)
     throw Violation{"operand 0 is " + std::string(name(o.operands[0].dtype)) + ", expected bool"};
   return {count};
+}
+
+Dims SameCount(const Operation& o) {
+  counted_symbol(o);
+  expect_shape(0, o.operands[0].shape, {});
+  return {};
 }
 
 Dims Matmul(const Operation& o) {

@@ -16,7 +16,7 @@ enum KernelStatus : std::uint32_t {
   kHostFailed = 64,      // allocation or extern call failed
   kInterrupted = 128,
   kDeviceFailed = 256,   // the device or its driver: Call::error says what
-  kUnexpectedCount = 512,  // a `nonzero` counted what it excludes
+  kUnexpectedCount = 512,  // a size that depends on data is none of those the graph is for
   kNotFinite =
       1024,     // a sum or product is NaN, or infinite where a library computes it: invalid if an infinity took part
 };

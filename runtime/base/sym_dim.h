@@ -25,6 +25,8 @@ struct SymbolId {
   auto operator<=>(const SymbolId&) const = default;
 };
 
+constexpr std::int64_t kLargestSize = std::int64_t(1) << 47;  // of an axis; more than memory holds
+
 class SymDim {
  public:
   /// Product of symbols (sorted, with repetition) and its coefficient (never 0).

@@ -92,7 +92,7 @@ TWO = ["add", "sub", "mul", "div", "floor_div", "mod", "trunc_div", "fmod", "pow
        "minimum", "fmax", "fmin", "eq", "ne", "lt", "le", "gt", "ge", "bit_and", "bit_or", "bit_xor", "shift_left", "shift_right"]
 SHAPED = {"constant", "dim", "iota", "cast", "where", "fma", "broadcast", "reshape", "transpose", "slice", "windows", "pad", "concat",
           "slice_update", "reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "argmax", "argmin", "cumsum",
-          "cumprod", "gather", "take_along", "scatter_add", "scatter", "nonzero", "matmul", "extern_call"}
+          "cumprod", "gather", "take_along", "scatter_add", "scatter", "nonzero", "as_size", "matmul", "extern_call"}
 
 
 def accepted(op, count, dtypes=DTYPES):
@@ -328,6 +328,22 @@ def test_sizes_that_depend_on_data(tmp_path):
             assert_close(found, wanted, None)
     with pytest.raises(Exception, match="out of data bounds"):  # the graph excludes a count of 1
         session.run(None, {"x": np.array([1.0, -1])})
+
+
+def test_a_size_that_is_an_element(tmp_path):
+    graph = Graph.parse("""graph @g(%n: i64[]) where s0 >= 0 {
+  %0 = as_size %n {count = s0, excluded = [1]} : i64[]
+  %1 = iota {shape = [s0], axis = 0} : i64[s0]
+  return %0, %1
+}""")
+    graph.to_onnx(tmp_path / "g.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "g.onnx"))
+    for n in (0, 2, 5):
+        for found, wanted in zip(session.run(None, {"n": np.array(n)}), graph.run(np.array(n), 0), strict=True):
+            assert_close(found, wanted, None)
+    for wrong in (1, -1):
+        with pytest.raises(Exception, match="out of data bounds"):
+            session.run(None, {"n": np.array(wrong)})
 
 
 # ---- functions and modules

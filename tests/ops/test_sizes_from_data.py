@@ -334,3 +334,82 @@ def test_unique_of_a_tensor_that_requires_a_gradient_is_eagers():
     f = lambda x: torch.unique(x * 2)
     found = framejit.compile(f)(torch.tensor([1.0, 1.0, 2.0], requires_grad=True))
     assert found.tolist() == [2.0, 4.0] and type(found.grad_fn).__name__ == "Unique2Backward0"
+
+
+NUMBERS = [3, 2, 4, 0, 1, -1, -2, 7]  # as lengths of slices, all of them; as sizes, those that are negative are errors
+READ = ["(x * 2)[:int(n[0])]", "(x * 2)[int(n[0]):] + 1", "x[:int(n[0])]", "(x * 2)[1:int(n[0])]", "(x * 2)[int(n[0]):3]", "x[-3:int(n[0])] * 2", "x[:n[0]] + x[0]",
+        "x[:, int(n[0]):] * 2", "(x * 2)[:int(n[0]) + 1].sum(0)", "(x[:int(n[0])], x[int(n[0]):] * 2)"]
+
+
+@both_libraries
+@pytest.mark.parametrize("text", READ)
+def test_slices_as_long_as_a_number_that_is_read(lib, text):
+    f = eval(f"lambda x, n: {text}")
+    compiled = framejit.compile(f, fullgraph=True)
+    framejit.reset()
+    for number in NUMBERS:
+        given = lib.array(np.arange(12.0).reshape(4, 3)), lib.array(np.array([number]))
+        assert_same(compiled(*given), f(*given))
+    assert framejit.cache_info()["recompiles"] == 0
+
+
+@both_libraries
+@pytest.mark.parametrize("text", ["x[:int(n[0])] = 0", "x[int(n[0]):] += 1", "y = x[:int(n[0])]; y *= 2"])
+def test_parts_as_long_as_a_number_that_is_read_are_written(lib, text):
+    namespace = {}
+    exec(f"def f(x, n):\n    {text}\n    return x * 2", namespace)
+    compiled = framejit.compile(namespace["f"], fullgraph=True)
+    for number in NUMBERS:
+        ours, theirs = ((lib.array(np.arange(12.0).reshape(4, 3)), lib.array(np.array([number]))) for _ in range(2))
+        assert_same(compiled(*ours), namespace["f"](*theirs))
+        assert_same(ours, theirs)
+
+
+def outcome(f, *given):
+    """What it returns, or the exception."""
+    try:
+        return f(*given)
+    except Exception as error:
+        return type(error), str(error)
+
+
+def check_numbers(f, arrays, whole=True):
+    """One graph for each of the arrays of numbers: the result of eager, or its exception."""
+    framejit.reset()
+    compiled = framejit.compile(f, fullgraph=whole)
+    x = np.arange(12.0).reshape(4, 3)
+    for numbers in arrays:
+        given = (x, numbers) if isinstance(numbers, np.ndarray) else (torch.from_numpy(x), numbers)
+        ours, theirs = outcome(compiled, *given), outcome(f, *given)
+        if isinstance(theirs, tuple) and isinstance(theirs[0], type):
+            assert ours == theirs
+        else:
+            assert_same(ours, theirs)
+    info = framejit.cache_info()
+    assert info["internal_errors"] == 0 and info["recompiles"] == 0 and info["kernels_launched"] > 0, info
+
+
+SIZED = ["lib.zeros(int(n[0])) + 1", "lib.ones((int(n[0]) + 2, 3)) * x[0]", "lib.arange(int(n[0])) * 2", "lib.arange(1, int(n[0]) * 2) - n",
+         "lib.zeros(int(n.max()) // 2 + 1) + x.sum()", "(x * 2, int(n[0]) - 9, -int(n[0]), int(n[0]) % 3)"]
+
+
+@both_libraries
+@pytest.mark.parametrize("text", SIZED)
+def test_arrays_of_a_size_that_is_read(lib, text):
+    f = eval(f"lambda x, n: {text}", {"lib": np if lib.name == "numpy" else torch})
+    check_numbers(f, [lib.array(np.array([number])) for number in (3, 5, 2, 0, 1, -1, -4, 40)])
+
+
+@needs_torch
+@pytest.mark.parametrize("text", ["(x * x)[:int(n[0])]", "x[:int(n[0])]", "torch.cat([x * x, torch.ones(int(n[0]), 3)])"])
+def test_gradients_through_sizes_that_are_read(text):
+    f = eval(f"lambda x, n: {text}", {"torch": torch})
+    compiled = framejit.compile(f)
+    for number in (3, 2, 4, 0, 1):
+        results = []
+        for function in (compiled, f):
+            x = torch.arange(12.0).reshape(4, 3).requires_grad_()
+            result = function(x, torch.tensor([number]))
+            (result * 2).sum().backward()
+            results.append((result.detach(), x.grad))
+        assert_same(*results)

@@ -851,7 +851,14 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   segment_->ran_backward = t_.gradients->ran_backward;
   segment_->told_compiled = t_.told_compiled;
   segment_->guards = std::move(t_.guards_);
-  for (RecipeStep& step : recipe.steps) step.late = t_.graph().is_late(step.expression);
+  const auto is_late = [&](const Dims& sizes) {
+    return std::any_of(sizes.begin(), sizes.end(), [&](const SymDim& size) { return t_.graph().is_late(size); });
+  };
+  for (RecipeStep& step : recipe.steps) {
+    step.late = is_late({step.expression}) || is_late(step.shape) || is_late(step.strides);
+    for (const ViewStep& view : step.view)
+      step.late = step.late || is_late(view.shape_before) || is_late(view.shape_after);
+  }
   return std::move(segment_);
 }
 

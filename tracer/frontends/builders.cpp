@@ -458,9 +458,20 @@ Dims resolve_reshape(Tracer& tracer, const Dims& from, Dims to) {
   return to;
 }
 
+ValueId computed_integer(Tracer& tracer, const V& value) {
+  if (auto* number = as<NumberValue>(value))
+    return number->dtype == DType::I64 && !number->known ? number->contents : ValueId{};
+  const Array array = array_of(value);
+  const bool integer = array && array->rank() == 0 && is_integer(array->dtype) && array->dtype != DType::Bool &&
+                       array->dtype != DType::U64;
+  return integer && !tracer.constant_int(value) ? cast(tracer, tracer.read(*array), DType::I64) : ValueId{};
+}
+
 SymDim dim_argument(Tracer& tracer, const V& value) {
   if (auto expression = tracer.int_expression(value)) return *expression;
   if (V index = tracer.scalar_index(value)) return dim_argument(tracer, index);
+  if (const ValueId computed = computed_integer(tracer, value); computed.valid())
+    return tracer.size_of_number(computed);
   return int_argument(tracer, value);
 }
 

@@ -85,6 +85,8 @@ Axes all_axes(int rank);
 std::vector<SymDim> dims_argument(Tracer& tracer, const V& shape);     // int or sequence of ints
 /// A shape argument with at most one -1, resolved against the number of elements.
 Dims resolve_reshape(Tracer& tracer, const Dims& from, Dims to);
+/// An integer that the program computes, as i64[]; invalid: it is none.
+ValueId computed_integer(Tracer& tracer, const V& value);
 /// Sizes of a Value that is a Python or NumPy int, as an expression; breaks otherwise.
 SymDim dim_argument(Tracer& tracer, const V& value);
 std::int64_t int_argument(Tracer& tracer, const V& value);

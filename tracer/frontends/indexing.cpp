@@ -392,12 +392,49 @@ Index parse_index(Tracer& tracer, Library library, const V& key, int rank) {
   return index;
 }
 
+namespace {
+
+/// Bounds of a slice with steps of 1 that the program computes: `from` or `to` is valid. How many elements there are is
+/// a size that depends on data, whatever the numbers are.
+SliceBounds computed_bounds(Tracer& tracer, const Index::Item& item, const SymDim& size, ValueId from, ValueId to) {
+  const ValueId count = size_value(tracer, size, DType::I64), zero = constant_like(tracer, count, 0);
+  auto adjust = [&](const V& value, ValueId computed) {
+    const ValueId bound = computed.valid() ? computed : size_value(tracer, dim_argument(tracer, value), DType::I64);
+    const ValueId negative = pointwise(tracer, Op::lt, {bound, zero});
+    const ValueId from_start =
+        pointwise(tracer, Op::where, {negative, pointwise(tracer, Op::add, {bound, count}), bound});
+    return pointwise(tracer, Op::minimum, {pointwise(tracer, Op::maximum, {from_start, zero}), count});
+  };
+  SliceBounds bounds;
+  if (absent(tracer, item.start)) {
+    bounds.size = tracer.size_of_number(adjust(item.stop, to), size);
+    return bounds;
+  }
+  const ValueId start = adjust(item.start, from);
+  if (absent(tracer, item.stop)) {
+    bounds.size = tracer.size_of_number(pointwise(tracer, Op::sub, {count, start}), size);
+    bounds.start = size - bounds.size;
+    return bounds;
+  }
+  const ValueId length = pointwise(tracer, Op::sub, {adjust(item.stop, to), start});
+  bounds.size = tracer.size_of_number(pointwise(tracer, Op::maximum, {length, zero}), size);
+  bounds.start = tracer.size_of_number(start, size);
+  return bounds;
+}
+
+}  // namespace
+
 SliceBounds slice_bounds(Tracer& tracer, const Index::Item& item, const SymDim& size) {
   SliceBounds bounds;
   if (!absent(tracer, item.step)) {
     bounds.step = int_argument(tracer, item.step);
     if (bounds.step == 0) refuse("slice step cannot be zero");
   }
+  auto computed = [&](const V& value) {
+    return absent(tracer, value) ? ValueId{} : computed_integer(tracer, value);
+  };
+  const ValueId from = computed(item.start), to = computed(item.stop);
+  if (bounds.step == 1 && (from.valid() || to.valid())) return computed_bounds(tracer, item, size, from, to);
   const bool forward = bounds.step > 0;
   // PySlice_AdjustIndices: an absent, negative or too large bound, clamped to [0, size] or [-1, size-1].
   auto adjust = [&](const V& value, const SymDim& otherwise) {

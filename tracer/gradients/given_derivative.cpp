@@ -58,7 +58,7 @@ struct Packed {
 void check_computes_only(TraceRun& t, std::size_t nodes_before) {
   for (std::size_t i = nodes_before; i < t.graph().nodes.size(); ++i) {
     const Node& node = t.graph().nodes[i];
-    if (node.op == Op::nonzero) no_rule("that has arrays whose size depends on data");
+    if (counts_size(node.op)) no_rule("that has arrays whose size depends on data");
     if (node.op != Op::extern_call) continue;
     const ExternCall& call = (*t.externs)[node.attrs.get<std::int64_t>("handle")];
     if (call.random || call.once || !call.mutated.empty()) no_rule("that calls `" + call.name + "`");

@@ -16,6 +16,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "graph_ir/ops.h"
 #include "graph_ir/rules/grad_rules.h"
 #include "runtime/base/error.h"
 #include "segment/autograd/extern_derivative.h"
@@ -533,11 +534,13 @@ const DenseArray* evaluated(TraceRun& t, ValueId value) {
   std::vector<std::int64_t> symbols = symbol_hints(t.graph().symbols);
   std::map<SymbolId, ValueId> counted;
   for (const Node& node : t.graph().nodes) {
-    if (node.op != Op::nonzero) continue;
+    if (!counts_size(node.op)) continue;
     const SymbolId symbol = node.attrs.get<SymDim>("count").symbols()[0];
     counted.emplace(symbol, node.results[0]);
     const auto known = t.transforms->evaluated.find(node.results[0].index);
-    if (known != t.transforms->evaluated.end()) symbols[symbol.index] = known->second.element_count();
+    if (known == t.transforms->evaluated.end()) continue;
+    symbols[symbol.index] = node.op == Op::as_size ? std::get<std::int64_t>(known->second.scalar(0))
+                                                   : known->second.element_count();
   }
   if (!evaluate_definitions(t.graph(), symbols)) return nullptr;
   std::vector<const Node*> order;
@@ -567,7 +570,7 @@ const DenseArray* evaluated(TraceRun& t, ValueId value) {
     std::vector<const DenseArray*> operands;
     for (ValueId operand : (*node)->operands) operands.push_back(&t.transforms->evaluated.at(operand.index));
     DenseArray result;
-    if (count_nonzero(t.graph(), **node, operands, symbols)) return nullptr;
+    if (count_size(t.graph(), **node, operands, symbols)) return nullptr;
     if (evaluate(t.graph(), **node, operands, symbols, result) & (kIndexOutOfRange | kIntegerDivisionByZero))
       return nullptr;
     t.transforms->evaluated.emplace((*node)->results[0].index, std::move(result));

@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "graph_ir/autodiff/autodiff.h"
+#include "graph_ir/ops.h"
 #include "graph_ir/rules/conditions.h"
 #include "runtime/base/error.h"
 #include "segment/library_calls/collective_versions.h"
@@ -204,7 +205,7 @@ struct CollectiveBuilder {
       if (node->op == Op::extern_call && (*t.externs)[node->attrs.get<std::int64_t>("handle")].once)
         break;  // it has waited
       if (t.uses_numpy && may_raise_condition(t.graph(), *node)) refuse("behind what NumPy may warn about");
-      if (node->op != Op::nonzero && may_fail(t.graph(), definition, *node)) found.push_back(node->results[0]);
+      if (!counts_size(node->op) && may_fail(t.graph(), definition, *node)) found.push_back(node->results[0]);
     }
     return found;
   }

@@ -21,7 +21,7 @@ struct SizeLedger {
   std::unordered_map<SourceRef, SymbolId> lengths;
   std::map<SymbolId, SourceRef> sources;           // where a symbol that guards bind is read
   std::map<std::string, SymbolId> named;           // by the name of a Dim
-  std::map<ValueId, ValueId> positions;            // by mask: the positions where it is true
+  std::map<ValueId, ValueId> counted;              // by mask or number: the result of the node that counts or takes it
 };
 
 }  // namespace fj

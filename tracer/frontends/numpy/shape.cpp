@@ -456,7 +456,7 @@ V numpy_tile(Tracer& tracer, const Arguments& arguments) {
   // Nothing to repeat: a reshaped view.
   if (tracer.decide(product(x->shape), Py_EQ, 0)) p.refuse("an array without elements");
   // All ones is a copy in NumPy's own order.
-  if (std::all_of(reps.begin(), reps.end(), [](const SymDim& count) { return count == SymDim(1); }))
+  if (std::all_of(reps.begin(), reps.end(), [&](const SymDim& count) { return tracer.decide(count, Py_EQ, 1); }))
     p.refuse("repetitions of one");
   // [d0, d1] -> [1, d0, 1, d1] -> [r0, d0, r1, d1] -> [r0*d0, r1*d1]
   Dims spaced, repeated, result;
@@ -516,15 +516,6 @@ bool is_known_scalar(Tracer& tracer, const V& value) {
   const Array array = array_of(value);
   auto* held = as<ObjectValue>(value);
   return array ? array->rank() == 0 && tracer.constant_int(value) : held && PyIndex_Check(held->object.get());
-}
-
-/// An integer that the program computes, as i64[]; invalid: it is none.
-ValueId computed_integer(Tracer& tracer, const V& value) {
-  if (auto* number = as<NumberValue>(value)) return number->dtype == DType::I64 ? number->contents : ValueId{};
-  const Array array = array_of(value);
-  const bool integer = array && array->library == Library::Numpy && array->rank() == 0 && is_integer(array->dtype) &&
-                       array->dtype != DType::Bool && array->dtype != DType::U64;
-  return integer && !tracer.constant_int(value) ? cast(tracer, tracer.read(*array), DType::I64) : ValueId{};
 }
 
 /// The elements along an axis that is not empty, each from `shift` places before it.

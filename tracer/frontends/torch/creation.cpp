@@ -213,7 +213,9 @@ V torch_arange(Tracer& tracer, const Arguments& arguments) {
                          only_end || (arguments.positional.empty() && !named_start) ? "end, step" : "start, end, step");
   auto operand = [&](const char* name) -> std::optional<TorchOperand> {
     if (!p[name]) return std::nullopt;
-    TorchOperand result = torch_operand(tracer, p[name]);
+    const ValueId computed = computed_integer(tracer, p[name]);
+    TorchOperand result =
+        torch_operand(tracer, computed.valid() ? tracer.integer(tracer.size_of_number(computed)) : p[name]);
     if (result.array)
       tracer.round_as_library(p[name]), break_graph(BreakReason::ScalarFromArray, "arange() of a tensor");
     return result;

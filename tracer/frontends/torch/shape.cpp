@@ -317,6 +317,21 @@ V equal_pieces(Tracer& tracer, const Array& x, std::int64_t dim, std::int64_t si
   return pieces(tracer, x, dim, sizes);
 }
 
+/// Sizes of which the program computes some. It fails where they do not add up to `whole`.
+Dims computed_sizes(Tracer& tracer, const std::vector<V>& given, const SymDim& whole) {
+  std::vector<ValueId> values;
+  ValueId total = constant(tracer, DType::I64, 0);
+  for (const V& value : given) {
+    const ValueId computed = computed_integer(tracer, value);
+    values.push_back(computed.valid() ? computed : size_value(tracer, dim_argument(tracer, value), DType::I64));
+    total = pointwise(tracer, Op::add, {total, values.back()});
+  }
+  const ValueId holds = pointwise(tracer, Op::eq, {total, size_value(tracer, whole, DType::I64)});
+  Dims sizes;
+  for (const ValueId value : values) sizes.push_back(tracer.size_of_number(tracer.checked(value, holds), whole));
+  return sizes;
+}
+
 }  // namespace
 
 V torch_split(Tracer& tracer, const Arguments& arguments) {
@@ -326,6 +341,10 @@ V torch_split(Tracer& tracer, const Arguments& arguments) {
   if (!sections) unsupported("split() with these arguments");
   const std::int64_t dim = normalise_axis(p.integer("dim", 0), x->rank());
   if (tracer.int_expression(sections)) return equal_pieces(tracer, x, dim, int_argument(tracer, sections));
+  std::vector<V> given;
+  if (is_sequence(sections)) given = tracer.sequence_items(sections);
+  if (std::any_of(given.begin(), given.end(), [&](const V& v) { return computed_integer(tracer, v).valid(); }))
+    return pieces(tracer, x, dim, computed_sizes(tracer, given, x->shape[dim]));
   const Dims sizes = dims_argument(tracer, sections);
   SymDim total = 0;
   for (const SymDim& size : sizes) {

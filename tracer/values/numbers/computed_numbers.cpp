@@ -2,7 +2,8 @@
 ///
 /// A float is an f64 of no dimensions in the graph, and its arithmetic is CPython's: the same operations of the same C
 /// library. Where CPython raises (a division by zero, a power that overflows) the program fails, and CPython runs the
-/// piece and raises. Of ints and booleans only what becomes a float is computed. A float from outside that changes
+/// piece and raises. Ints have 64 bits: where CPython's would need more, the program fails. What asks for an int takes
+/// one as a size (`size_of_number`). A float from outside that changes
 /// between calls takes part, so that a learning rate under a schedule is no constant of the trace; and so does an int
 /// that is a symbol, where the result is a float. What is computed from such alone is a value from outside too, if its
 /// value is asked for (`settled`, derived_values.cpp).
@@ -65,6 +66,41 @@ ValueId as_float(TraceRun& t, const V& value) {
     return {};
   }
   return fj::constant(t, DType::F64, number);
+}
+
+/// What integer arithmetic takes the value for, of a magnitude up to `limit` or the program fails; invalid: no int.
+ValueId as_int(TraceRun& t, const V& value, std::int64_t limit) {
+  ValueId contents;
+  if (auto* number = as<NumberValue>(value)) {
+    contents = number->dtype == DType::F64 ? ValueId{} : cast(t, number->contents, DType::I64);
+  } else if (auto* symbolic = as<SymIntValue>(value)) {
+    contents = size_value(t, symbolic->expression, DType::I64);
+  } else if (auto known = t.constant_int(value); known && *known >= -limit && *known <= limit) {
+    return fj::constant(t, DType::I64, *known);
+  }
+  if (!contents.valid()) return contents;
+  const ValueId low = emit(t, Op::ge, {contents, fj::constant(t, DType::I64, -limit)}),
+                high = emit(t, Op::le, {contents, fj::constant(t, DType::I64, limit)});
+  return t.checked(contents, emit(t, Op::bit_and, {low, high}));
+}
+
+/// An operator of two ints of which the program computes one; null: it is none that is computed.
+V int_binary(TraceRun& t, int op, const V& a, const V& b) {
+  const bool divides = op == NB_FLOOR_DIVIDE || op == NB_REMAINDER;
+  if (!divides && op != NB_ADD && op != NB_SUBTRACT && op != NB_MULTIPLY) return nullptr;
+  if (!is_int(a) || !is_int(b) || settled(t, a) != a || settled(t, b) != b) return nullptr;
+  // CPython raises for 0; by other than constants it is left to CPython.
+  if (divides && (b->kind != ValueKind::Object || t.constant_int(b).value_or(0) == 0)) return nullptr;
+  // Within these the result has 64 bits.
+  const std::int64_t limit = op == NB_MULTIPLY ? (std::int64_t(1) << 31) - 1 : (std::int64_t(1) << 62) - 1;
+  const ValueId left = as_int(t, a, limit), right = left.valid() ? as_int(t, b, limit) : ValueId{};
+  if (!right.valid()) return nullptr;
+  const Op made = op == NB_ADD            ? Op::add
+                  : op == NB_SUBTRACT     ? Op::sub
+                  : op == NB_MULTIPLY     ? Op::mul
+                  : op == NB_FLOOR_DIVIDE ? Op::floor_div
+                                          : Op::mod;
+  return std::make_shared<NumberValue>(emit(t, made, {left, right}), DType::I64);
 }
 
 V float_of(ValueId contents) { return std::make_shared<NumberValue>(contents, DType::F64); }
@@ -170,6 +206,7 @@ std::optional<V> computed_binary(TraceRun& t, int nb_op, const V& a, const V& b)
   if (!right.valid()) {
     if (!computed) return std::nullopt;
     if (V x = settled(t, a), y = settled(t, b); x != a || y != b) return t.binary(nb_op, x, y);
+    if (V made = int_binary(t, plain, a, b)) return made;
     for (const V& operand : {a, b}) t.round_as_library(operand);
     break_graph(BreakReason::ScalarFromArray,
                 "`" + t.source_text() + "` computes with " + describe(a->kind == ValueKind::Number ? a : b));
@@ -213,6 +250,8 @@ std::optional<V> computed_unary(TraceRun& t, int opcode, const V& a) {
   if (value.valid() && opcode == FJ_UNARY_POSITIVE) return a;  // the same object
   if (a->kind != ValueKind::Number) return std::nullopt;
   if (V known = settled(t, a); known != a) return unary(t, opcode, known);
+  if (opcode == FJ_UNARY_NEGATIVE)
+    if (V made = int_binary(t, NB_SUBTRACT, t.integer(0), a)) return made;
   break_graph(BreakReason::ScalarFromArray, "`" + t.source_text() + "` computes with " + describe(a));
 }
 

@@ -1,7 +1,8 @@
-/// Sizes that depend on data: how many elements of a mask are true.
+/// Sizes that depend on data: how many elements of a mask are true, and ints that the program computes.
 ///
-/// `positions` adds the node that counts them; its symbol is a size like any other, but that no guard can ask for it:
-/// it has a value once the node has run. So a question about it (`decide`) is answered from what every value of it
+/// `positions` and `size_of_number` add the node that counts or reads them; its symbol is a size like any other, but
+/// that no guard can ask for it: it has a value once the node has run. A number that is negative is no size: the call
+/// runs eagerly. So a question about it (`decide`) is answered from what every value of it
 /// allows. Where only 0 or 1 would be otherwise, the answer is the others', and the node says that its program is wrong
 /// for those (`excluded`): such a call runs eagerly. Whatever else the size decides ends the graph. Where branches on
 /// data are followed, a question is a branch like any other.
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 
+#include "graph_ir/ops.h"
 #include "graph_ir/print.h"
 #include "runtime/base/error.h"
 #include "tracer/frontends/builders.h"
@@ -54,42 +56,56 @@ class Likeness {
   int patience_ = 1000;
 };
 
-}  // namespace
-
-
-ValueId TraceRun::positions(ValueId mask) {
-  if (auto known = sizes->positions.find(mask); known != sizes->positions.end()) return known->second;
-  Likeness likeness(graph());
-  for (auto [other, result] : sizes->positions)
-    if (likeness.alike(mask, other)) return sizes->positions.emplace(mask, result).first->second;
+/// The result of the node that finds a size, of 0 to `max`, in the operand.
+ValueId counted(TraceRun& t, Op op, ValueId operand, const SymDim& max, std::int64_t hint) {
+  auto& all = t.sizes->counted;
+  if (auto known = all.find(operand); known != all.end()) return known->second;
+  Likeness likeness(t.graph());
+  for (auto [other, result] : all)
+    if (likeness.alike(operand, other)) return all.emplace(operand, result).first->second;
   // Other back ends do not say what the sizes were.
-  if (!request.generalise.builtin_backend || request.generalise.never_dynamic)
-    break_graph(BreakReason::DataDependentShape, source_text());
-  if (placement->on_device())
-    break_graph(BreakReason::DataDependentShape, "`" + source_text() + "` has a size that Python waits for");
-  if (depends_on_example(*this, mask))
-    break_graph(BreakReason::OneExample, "`" + source_text() + "` has a size of its own for each example");
-  const SymDim elements = product(graph().type(mask).shape);
+  if (!t.request.generalise.builtin_backend || t.request.generalise.never_dynamic)
+    break_graph(BreakReason::DataDependentShape, t.source_text());
+  if (t.placement->on_device())
+    break_graph(BreakReason::DataDependentShape, "`" + t.source_text() + "` has a size that Python waits for");
+  if (depends_on_example(t, operand))
+    break_graph(BreakReason::OneExample, "`" + t.source_text() + "` has a size of its own for each example");
   Symbol symbol;
   symbol.min = 0;
   // `decide` speaks for every number from 2 on: there is one.
-  if (elements.is_constant() && elements.value() >= 2) symbol.max = elements.value();
-  symbol.hint = std::max<std::int64_t>(hint(*this, elements) / 2, 2);
+  if (max.is_constant() && max.value() >= 2) symbol.max = max.value();
+  symbol.hint = std::max<std::int64_t>(hint, 2);
   symbol.late = true;
   Attrs attrs;
-  attrs.set("count", SymDim(graph().new_symbol(std::move(symbol))));
+  attrs.set("count", SymDim(t.graph().new_symbol(std::move(symbol))));
   attrs.set("excluded", std::vector<std::int64_t>());
-  const ValueId result = graph().add(Op::nonzero, {mask}, std::move(attrs), location());
-  sizes->positions.emplace(mask, result);
+  const ValueId result = t.graph().add(op, {operand}, std::move(attrs), t.location());
+  all.emplace(operand, result);
   return result;
+}
+
+}  // namespace
+
+ValueId TraceRun::positions(ValueId mask) {
+  const SymDim elements = product(graph().type(mask).shape);
+  return counted(*this, Op::nonzero, mask, elements, hint(*this, elements) / 2);
+}
+
+SymDim TraceRun::size_of_number(ValueId number, const SymDim& max) {
+  constexpr std::int64_t kGuess = 64;  // of a number nobody has seen
+  const ValueId result = counted(*this, Op::as_size, number, max, std::min(hint(*this, max) / 2, kGuess));
+  for (const Node& node : graph().nodes)
+    if (node.results[0] == result) return node.attrs.get<SymDim>("count");
+  FJ_CHECK(false, "a size without a node");
+  return {};
 }
 
 namespace {
 
-/// The `nonzero` that counts the symbol; null: it is computed from others.
+/// The node that counts the symbol; null: it is computed from others.
 Node* counter(Graph& graph, SymbolId symbol) {
   for (Node& node : graph.nodes)
-    if (node.op == Op::nonzero && node.attrs.get<SymDim>("count") == SymDim(symbol)) return &node;
+    if (counts_size(node.op) && node.attrs.get<SymDim>("count") == SymDim(symbol)) return &node;
   return nullptr;
 }
 

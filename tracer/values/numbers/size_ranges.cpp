@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tracer/interpreter/trace_run.h"
+#include "tracer/values/numbers/computed_numbers.h"
 #include "tracer/values/numbers/data_dependent_sizes.h"
 #include "tracer/values/outside_objects.h"
 
@@ -137,6 +138,10 @@ V TraceRun::integer(const SymDim& value) {
 
 std::optional<SymDim> TraceRun::int_expression(const V& value) {
   if (auto* symbolic = as<SymIntValue>(value)) return symbolic->expression;
+  if (auto* number = as<NumberValue>(value); number && number->dtype == DType::I64) {
+    if (V known = settled(*this, value); known != value) return int_expression(known);
+    return size_of_number(number->contents);
+  }
   auto* object = as<ObjectValue>(value);
   if (!object || !PyLong_CheckExact(object->object.get())) return std::nullopt;
   int overflow = 0;
