@@ -400,6 +400,23 @@ def test_arrays_of_a_size_that_is_read(lib, text):
     check_numbers(f, [lib.array(np.array([number])) for number in (3, 5, 2, 0, 1, -1, -4, 40)])
 
 
+@pytest.mark.parametrize("text", ["np.pad(x * 2, ((0, int(n[0])), (0, 0)))", "np.tile(x * 2, (int(n[0]), 1))", "np.repeat(x * 2, np.concatenate([n, n * 0, n + 1, n]), 0)",
+                                  "np.repeat(x[:2, :2] * 2, np.concatenate([n, n * 0, n + 1, n]))", "np.bincount(n + 0) * 2", "np.bincount(np.append(n, 1), x[:2, 0]) * 2",
+                                  "np.bincount(n.astype(np.int32), None, 2)"])
+def test_functions_of_numpy_whose_size_numbers_say(text):
+    check_numbers(eval(f"lambda x, n: {text}", {"np": np}), [np.array([number]) for number in (3, 5, 2, 0, 1, -1, 40)])
+
+
+@needs_torch
+@pytest.mark.parametrize("text", ["F.one_hot(torch.cat([n, n * 0 + 1])) * 2", "F.one_hot(torch.tensor([0, 1, 2]), int(n[0])) * 2", "torch.arange(n[0]) * 2", "torch.bincount(n + 0) * 2",
+                                  "torch.bincount(torch.cat([n, n * 0 + 1]), x[:2, 0].float(), 3) * 2", "torch.repeat_interleave(x * 2, torch.cat([n, n * 0, n + 1, n]), 0)",
+                                  "(x[:2, :2] * 2).repeat_interleave(torch.cat([n, n * 0, n + 1, n]).int())", "torch.repeat_interleave(torch.cat([n, n * 0 + 1])) * 2",
+                                  "F.pad(x * 2, (0, int(n[0])))", "(x * 2).split([int(n[0]), 4 - int(n[0])])", "(x * 2).split(torch.cat([n, n * 0 + 1]).tolist())",
+                                  "torch.arange(6)[None] < n[:, None] * torch.arange(n.max())[:, None]"])
+def test_functions_of_torch_whose_size_numbers_say(text):
+    check_numbers(eval(f"lambda x, n: {text}", {"torch": torch, "F": torch.nn.functional}), [torch.tensor([number]) for number in (3, 5, 2, 0, 1, -1, 40)])
+
+
 @needs_torch
 @pytest.mark.parametrize("text", ["(x * x)[:int(n[0])]", "x[:int(n[0])]", "torch.cat([x * x, torch.ones(int(n[0]), 3)])"])
 def test_gradients_through_sizes_that_are_read(text):

@@ -124,6 +124,54 @@ ValueId leaky_relu(Tracer& tracer, ValueId input, double slope) {
 
 // ---- reductions
 
+namespace {
+
+/// Ints as i64 that are sizes; the program fails where one is negative, or too large for a sum of them.
+ValueId as_counts(Tracer& tracer, ValueId x) {
+  x = cast(tracer, x, DType::I64);
+  const Axes all = all_axes(type_of(tracer, x).rank());
+  const ValueId least = reduce(tracer, Op::reduce_min, x, all, false);
+  const ValueId most = reduce(tracer, Op::reduce_max, x, all, false);
+  return tracer.checked(x, emit(tracer, Op::bit_and, {with_constant(tracer, Op::ge, least, 0),
+                                                      with_constant(tracer, Op::le, most, double(1LL << 31))}));
+}
+
+}  // namespace
+
+ValueId number_of_bins(Tracer& tracer, ValueId x) {
+  const ValueId largest =
+      reduce(tracer, Op::reduce_max, as_counts(tracer, x), all_axes(type_of(tracer, x).rank()), false);
+  return with_constant(tracer, Op::add, largest, 1);
+}
+
+ValueId counted_bins(Tracer& tracer, ValueId x, ValueId weights, const SymDim& least) {
+  const ValueId index = cast(tracer, x, DType::I64);
+  const SymDim bins = tracer.size_of_number(
+      pointwise(tracer, Op::maximum, {number_of_bins(tracer, index), size_value(tracer, least, DType::I64)}));
+  if (!weights.valid()) weights = full(tracer, DType::I64, std::int64_t(1), shape_of(tracer, x));
+  const DType dtype = dtype_of(tracer, weights);
+  Attrs attrs;
+  attrs.set("axis", std::int64_t(0));
+  return emit(tracer, Op::scatter_add,
+              {full(tracer, dtype, scalar_of(dtype, std::int64_t(0)), {bins}), weights, index}, std::move(attrs));
+}
+
+ValueId repeated_positions(Tracer& tracer, ValueId counts) {
+  counts = as_counts(tracer, counts);
+  Attrs along;
+  along.set("axis", std::int64_t(0));
+  const ValueId ends = emit(tracer, Op::cumsum, {counts}, along);
+  const SymDim last = shape_of(tracer, counts)[0] - 1;
+  const SymDim total = tracer.size_of_number(reshape(tracer, slice(tracer, ends, 0, last, 1), {}));
+  // At each place, how many elements begin there; those that are nowhere begin with what follows. The sum so far is the
+  // number of the elements that have begun.
+  const ValueId begins = pointwise(tracer, Op::sub, {ends, counts});
+  const ValueId begun = emit(tracer, Op::scatter_add,
+                             {full(tracer, DType::I64, std::int64_t(0), {total + 1}),
+                              full(tracer, DType::I64, std::int64_t(1), shape_of(tracer, counts)), begins}, along);
+  return with_constant(tracer, Op::sub, slice(tracer, emit(tracer, Op::cumsum, {begun}, along), 0, 0, total), 1);
+}
+
 ValueId count_value(Tracer& tracer, const Dims& shape, const Axes& axes, DType dtype) {
   SymDim count = 1;
   for (std::int64_t axis : axes) count = count * shape[axis];

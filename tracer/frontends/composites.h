@@ -47,6 +47,14 @@ ValueId logsumexp(Tracer& tracer, ValueId x, const Axes& axes, bool keepdims);
 /// Normalises over the last `normalized_rank` axes; weight and bias may be invalid.
 ValueId layer_norm(Tracer& tracer, ValueId x, int normalized_rank, ValueId weight, ValueId bias, double epsilon);
 ValueId rms_norm(Tracer& tracer, ValueId x, int normalized_rank, ValueId weight, double epsilon);
+/// Of ints, not empty, as i64: the largest + 1. The program fails where one of them is negative.
+ValueId number_of_bins(Tracer& tracer, ValueId x);
+/// Of ints, not empty: how often each number from 0 to the largest comes, or the sums of `weights` (invalid: none) by
+/// number; no fewer than `least` of them. The program fails where one of the ints is negative.
+ValueId counted_bins(Tracer& tracer, ValueId x, ValueId weights, const SymDim& least);
+/// Of ints, not empty: where the element i of a row comes from that has each element as often as `counts` says,
+/// i64[n], n being their sum. The program fails where one of them is negative.
+ValueId repeated_positions(Tracer& tracer, ValueId counts);
 /// Number of elements along axes as a value.
 ValueId count_value(Tracer& tracer, const Dims& shape, const Axes& axes, DType dtype);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tracer/frontends/composites.h"
 #include "tracer/frontends/indexing.h"
 #include "tracer/frontends/numpy/numpy.h"
 
@@ -473,8 +474,10 @@ V numpy_repeat(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.repeat", arguments, "a, repeats, axis");
   Array x = viewable(tracer, p.required("a"));
   auto count = tracer.int_expression(p.required("repeats"));
-  if (!count) p.refuse("repeats that are not one int");
-  if (tracer.decide(*count, Py_LT, 0)) refuse("repeats may not contain negative values.");
+  const Array counts = array_of(p["repeats"]);
+  if (!count && (!counts || counts->rank() != 1 || (counts->dtype != DType::I64 && counts->dtype != DType::I32)))
+    p.refuse("repeats that are not ints");
+  if (count && tracer.decide(*count, Py_LT, 0)) refuse("repeats may not contain negative values.");
   ValueId value = tracer.read(*x);
   Dims shape = x->shape;
   std::int64_t axis = 0;
@@ -484,6 +487,11 @@ V numpy_repeat(Tracer& tracer, const Arguments& arguments) {
   } else {
     axis = normalise_axis(p.integer("axis", 0), x->rank());
   }
+  if (!count) {
+    if (!tracer.decide(counts->shape[0], Py_EQ, shape[axis]) || tracer.decide(shape[axis], Py_EQ, 0))
+      p.refuse("repeats that are not one int for each element");
+    return fresh(tracer, gather(tracer, value, repeated_positions(tracer, tracer.read(*counts)), axis));
+  }
   // [.., n, ..] -> [.., n, 1, ..] -> [.., n, r, ..] -> [.., n*r, ..]
   Dims spaced = shape, repeated = shape, result = shape;
   spaced.insert(spaced.begin() + axis + 1, SymDim(1));
@@ -491,6 +499,22 @@ V numpy_repeat(Tracer& tracer, const Arguments& arguments) {
   result[axis] = shape[axis] * *count;
   value = broadcast_to(tracer, reshape(tracer, value, spaced), repeated);
   return fresh(tracer, reshape(tracer, value, result));
+}
+
+V numpy_bincount(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "numpy.bincount", arguments, "x, weights, minlength");
+  Array x = array_of(p.required("x"));
+  if (!x || x->library != Library::Numpy || x->rank() != 1 || !is_integer(x->dtype) || x->dtype == DType::Bool ||
+      x->dtype == DType::U64 || tracer.decide(x->shape[0], Py_EQ, 0))
+    p.refuse("such an array");
+  const SymDim least = p.absent("minlength") ? SymDim(0) : dim_argument(tracer, p["minlength"]);
+  ValueId weights;
+  if (!p.absent("weights")) {
+    Array given = numpy_array(tracer, p["weights"]);
+    if (!same_shape(tracer, given->shape, x->shape) || is_complex(given->dtype)) p.refuse("such weights");
+    weights = cast(tracer, tracer.read(*given), DType::F64);
+  }
+  return fresh(tracer, counted_bins(tracer, tracer.read(*x), weights, least));
 }
 
 V numpy_flip(Tracer& tracer, const Arguments& arguments) {

@@ -743,19 +743,66 @@ V torch_index_add(Tracer& tracer, const Arguments& arguments) {
 V torch_one_hot(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "one_hot", arguments, "input, num_classes");
   Array classes = torch_tensor(tracer, p.required("input"));
-  const std::int64_t count = p.integer("num_classes", -1);
-  if (classes->dtype != DType::I64 || count < 1) unsupported("one_hot() whose size depends on data");
+  if (classes->dtype != DType::I64) unsupported("one_hot() of other than int64");
+  SymDim count = p.absent("num_classes") ? SymDim(-1) : dim_argument(tracer, p["num_classes"]);
+  if (count == SymDim(-1)) {
+    if (tracer.decide(product(classes->shape), Py_EQ, 0))
+      refuse("one_hot() of no elements without a number of classes");
+    count = tracer.size_of_number(number_of_bins(tracer, tracer.read(*classes)));
+  }
+  if (tracer.decide(count, Py_LT, 1)) unsupported("one_hot() of no classes");
   Attrs attrs;
-  attrs.set("shape", Dims{SymDim(count)});
+  attrs.set("shape", Dims{count});
   attrs.set("axis", std::int64_t(0));
   const ValueId all = emit(tracer, Op::iota, {}, std::move(attrs));
   // Read out of all there are: another class is out of range, as it is to torch.
-  const ValueId given = gather(tracer, all, checked(tracer, tracer.read(*classes), SymDim(count)), 0);
+  const ValueId given = gather(tracer, all, checked(tracer, tracer.read(*classes), count), 0);
   Dims shape = classes->shape;
-  shape.push_back(SymDim(count));
+  shape.push_back(count);
   const ValueId equal = emit(tracer, Op::eq, {broadcast_to(tracer, expand_axis(tracer, given, classes->rank()), shape),
                                               broadcast_to(tracer, all, shape)});
   return torch_fresh(tracer, cast(tracer, equal, DType::I64));
+}
+
+V torch_repeat_interleave(Tracer& tracer, const Arguments& arguments) {
+  const bool counts_alone = arguments.positional.size() + arguments.keywords.size() == 1;
+  Parameters p(tracer, "repeat_interleave", arguments,
+               counts_alone ? "repeats" : "input, repeats, dim, *, output_size");
+  p.unsupported(counts_alone ? "" : "output_size");
+  Array counts = array_of(p.required("repeats"));
+  if (!counts) unsupported("repeat_interleave() by an int");
+  if (counts->rank() != 1 || (counts->dtype != DType::I64 && counts->dtype != DType::I32))
+    unsupported("repeat_interleave() by such a tensor");
+  if (tracer.decide(counts->shape[0], Py_EQ, 0)) unsupported("repeat_interleave() by no counts");
+  if (counts_alone) return torch_fresh(tracer, repeated_positions(tracer, tracer.read(*counts)));
+  Array x = torch_tensor(tracer, p.required("input"));
+  ValueId value = tracer.read(*x);
+  std::int64_t axis = 0;
+  if (p.absent("dim"))
+    value = reshape(tracer, value, {product(x->shape)});
+  else if (x->rank() > 0)
+    axis = normalise_axis(int_argument(tracer, p["dim"]), x->rank());
+  else
+    unsupported("repeat_interleave() of a number along an axis");
+  const SymDim size = shape_of(tracer, value)[std::size_t(axis)];
+  if (!tracer.decide(counts->shape[0], Py_EQ, size)) unsupported("repeat_interleave() by one count for all");
+  return torch_fresh(tracer, gather(tracer, value, repeated_positions(tracer, tracer.read(*counts)), axis));
+}
+
+V torch_bincount(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "bincount", arguments, "input, weights, minlength");
+  Array x = torch_tensor(tracer, p.required("input"));
+  if (x->rank() != 1 || !is_integer(x->dtype) || x->dtype == DType::Bool || tracer.decide(x->shape[0], Py_EQ, 0))
+    unsupported("bincount() of such a tensor");
+  const SymDim least = p.absent("minlength") ? SymDim(0) : dim_argument(tracer, p["minlength"]);
+  ValueId weights;
+  if (!p.absent("weights")) {
+    Array given = torch_tensor(tracer, p["weights"]);
+    if (!same_shape(tracer, given->shape, x->shape) || tracer.requires_gradient(*given) || is_complex(given->dtype))
+      unsupported("bincount() with such weights");
+    weights = cast(tracer, tracer.read(*given), given->dtype == DType::F32 ? DType::F32 : DType::F64);
+  }
+  return torch_fresh(tracer, counted_bins(tracer, tracer.read(*x), weights, least));
 }
 
 V torch_gather(Tracer& tracer, const Arguments& arguments) {
