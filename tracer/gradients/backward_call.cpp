@@ -17,6 +17,7 @@
 #include "graph_ir/rules/grad_rules.h"
 #include "runtime/base/error.h"
 #include "tracer/frontends/builders.h"
+#include "tracer/gradients/torch_transforms.h"
 #include "tracer/interpreter/trace_run.h"
 #include "tracer/restart.h"
 #include "tracer/state/effect_log.h"
@@ -80,6 +81,7 @@ V outside_field(TraceRun& t, const V& tensor, PyObject* name) {
 bool TraceRun::is_leaf(const V& tensor) {
   static PyObject* const name = intern("is_leaf");
   auto& array = *as<ArrayValue>(tensor);
+  refuse_in_torch_transform(*this, "Tensor.is_leaf");
   if (!tensor->source) return !requires_gradient(array) || made_leaf(*this, array);
   if (!array.requires_grad) return true;
   return truth(outside_field(*this, tensor, name));
@@ -194,6 +196,7 @@ std::vector<ValueId> pass_back(TraceRun& t, const Tracer::Backward& call, const 
                                std::vector<GradientVersion>& versions) {
   if (t.request.follow || !t.transforms->batches.empty())
     break_graph(BreakReason::Gradient, "torch's backward in a function that framejit derives");
+  refuse_in_torch_transform(t, "torch's backward");
   for (int input : t.inputs->requiring_gradient)
     if (t.placement->on_device() && t.inputs->of_host[std::size_t(input)])
       break_graph(BreakReason::SeveralDevices,

@@ -11,6 +11,7 @@
 #include "runtime/base/error.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/frontends/torch/torch.h"
+#include "tracer/gradients/torch_transforms.h"
 #include "tracer/interpreter/trace_run.h"
 #include "tracer/state/gradient_ledger.h"
 #include "tracer/state/modes.h"
@@ -227,6 +228,7 @@ V call_function_with_derivative(TraceRun& t, const V& callable, const std::vecto
   if (!PyFunction_Check(object) || !torch_module()) return nullptr;
   PyObject* const theirs = once([] { return of_ours("apply_of_torch").release(); });
   if (object != theirs || positional.empty()) return nullptr;
+  refuse_in_torch_transform(t, "torch.autograd.Function");
   PyObject* kind = t.constant_object(positional[0]);
   Ref<> name = kind ? Ref<>::steal(PyObject_GetAttrString(kind, "__qualname__")) : Ref<>();
   PyErr_Clear();

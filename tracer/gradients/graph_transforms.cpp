@@ -23,6 +23,7 @@
 #include "tracer/frontends/builders.h"
 #include "tracer/frontends/numpy/numpy.h"
 #include "tracer/gradients/given_derivative.h"
+#include "tracer/gradients/torch_transforms.h"
 #include "tracer/interpreter/trace_run.h"
 #include "tracer/state/gradient_ledger.h"
 #include "tracer/state/graph_inputs.h"
@@ -34,6 +35,27 @@
 namespace fj {
 
 static const DenseArray* evaluated(TraceRun& t, ValueId value);
+
+void derive_in_graph(TraceRun& t, const std::function<void()>& derive) {
+  try {
+    derive();
+  } catch (const NoDerivative& missing) {
+    if (!missing.location.file.empty()) {
+      t.break_location = missing.location;
+      t.break_function = "a function that is derived";
+    }
+    const bool complex = gradient_rule(missing.op) != nullptr;
+    break_graph(BreakReason::NoDerivativeRule, complex ? "complex numbers" : missing.subject);
+  }
+}
+
+void derive_again(TraceRun& t) {
+  if (t.externs->size() == 0) return;
+  std::vector<bool> needs;
+  for (std::uint32_t i = 0; i < t.graph().value_count(); ++i) needs.push_back(t.gradients->flow.needs({i}));
+  add_derivatives_of_derivatives(t.graph(), *t.externs, needs);
+}
+
 namespace {
 
 Array array_like(Tracer& tracer, const ArrayValue& like, ValueId value, std::optional<Strides> strides = std::nullopt) {
@@ -95,29 +117,6 @@ V traced(TraceRun& t, const V& function) {
   return function;
 }
 
-/// Breaks where an operation has no derivative, with its place.
-template <class Derive>
-void derived(TraceRun& t, Derive derive) {
-  try {
-    derive();
-  } catch (const NoDerivative& missing) {
-    if (!missing.location.file.empty()) {
-      t.break_location = missing.location;
-      t.break_function = "a function that is derived";
-    }
-    const bool complex = gradient_rule(missing.op) != nullptr;
-    break_graph(BreakReason::NoDerivativeRule, complex ? "complex numbers" : missing.subject);
-  }
-}
-
-/// Library calls that a derivative has added are derived like others.
-void derive_again(TraceRun& t) {
-  if (t.externs->size() == 0) return;
-  std::vector<bool> needs;
-  for (std::uint32_t i = 0; i < t.graph().value_count(); ++i) needs.push_back(t.gradients->flow.needs({i}));
-  add_derivatives_of_derivatives(t.graph(), *t.externs, needs);
-}
-
 std::vector<V> gradients(TraceRun& t, const V& values, const V& cotangents, const V& marks) {
   Tracer& tracer = t;
   const std::vector<V> results = tracer.sequence_items(values), given = tracer.sequence_items(cotangents);
@@ -147,7 +146,7 @@ std::vector<V> gradients(TraceRun& t, const V& values, const V& cotangents, cons
     of.push_back(tracer.read(*result));
   }
   std::vector<ValueId> found;
-  derived(t, [&] { found = add_gradients(tracer.graph(), wanted, of, from); });
+  derive_in_graph(t, [&] { found = add_gradients(tracer.graph(), wanted, of, from); });
   derive_again(t);
   std::vector<V> answers;
   const std::vector<V> all = tracer.sequence_items(marks);
@@ -190,7 +189,7 @@ V linear(TraceRun& t, const V& values, const V& marks) {
     of.push_back(tracer.read(*array));
   }
   std::vector<ValueId> saved;
-  derived(t, [&] {
+  derive_in_graph(t, [&] {
     const Joint joint = differentiate(tracer.graph(), wanted, of);
     saved = choose_saved(tracer.graph(), values_read_backward(joint), {});
     made->graph = backward_graph(joint, saved);
@@ -254,6 +253,7 @@ V pulled_back(TraceRun& t, const V& handle, const V& saved, const V& cotangents)
 // ---- checkpoints
 
 V checkpoint_begins(TraceRun& t) {
+  refuse_in_torch_transform(t, "a checkpoint");
   t.gradients->checkpoints.push_back({t.graph().nodes.size(), t.mark()});
   const V number = t.tuple({t.integer(std::int64_t(t.gradients->checkpoints.size()))});
   t.transforms->only_here.emplace(number, "a checkpoint that is open, which another piece would not know");

@@ -1,6 +1,8 @@
 /// grad, vmap and their like, which transform the graph so far; branches on data that are followed.
 #pragma once
 
+#include <functional>
+
 #include "tracer/tracer.h"
 
 namespace fj {
@@ -15,6 +17,10 @@ bool follow(TraceRun& t, const ArrayValue& array);
 std::optional<bool> outcome_of(TraceRun& t, ValueId condition);
 /// The value may not be used here: it belongs to one example of a function that has been batched.
 void check_example(TraceRun& t, ValueId value);
+/// Adds a derivative to the graph, or breaks where an operation has none, with its place.
+void derive_in_graph(TraceRun& t, const std::function<void()>& derive);
+/// Library calls that a derivative has added are derived like others.
+void derive_again(TraceRun& t);
 bool depends_on_example(TraceRun& t, ValueId value);
 /// An array of NumPy's, or what has such an item, that a gradient flows through or that is of one example.
 bool is_transformed(TraceRun& t, const V& value);

@@ -11,6 +11,7 @@
 #include "tracer/frontends/numpy/calls.h"
 #include "tracer/gradients/given_derivative.h"
 #include "tracer/gradients/graph_transforms.h"
+#include "tracer/gradients/torch_transforms.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/scopes.h"
 #include "tracer/interpreter/trace_run.h"
@@ -385,6 +386,7 @@ V marked_function(TraceRun& t, RowlessCall& call) {
   guard_value(t, call.value);
   if (mark == "is_compiling") return t.told_compiled = true, t.boolean(true);
   if (mark == "graph_break") break_graph(BreakReason::UserRequest, t.source_text());
+  if (V done = torch_transform(t, mark, call.positional)) return done;
   return transform(t, mark, call.positional);
 }
 
@@ -425,6 +427,7 @@ V python_function(TraceRun& t, RowlessCall& call) {
   if (V done = call_collective(t, call.callable, call.object, call.positional, call.keywords)) return done;
   if (is_disabled(call.object)) break_graph(BreakReason::Disabled, callable_name(call.callable));
   PyObject* instead = checkpoint_of_torch(call.object);
+  if (!instead) instead = code_of_torch_transform(call.object);
   if (PyObject* wrapped = instead ? instead : left_alone_by_dynamo(call.object)) {
     guard_value(t, call.value);
     return t.call(wrap_constant(t, wrapped), std::move(call.positional), std::move(call.keywords));

@@ -23,6 +23,12 @@ bool EffectLog::written_since(const Value* owner, const Tracer::Mark& mark) cons
   return false;
 }
 
+bool EffectLog::written_since(const Tracer::Mark& mark, const std::set<const Value*>& known) const {
+  for (std::size_t i = mark.writes; i < writes_.size(); ++i)
+    if (writes_[i].number < mark.values && !writes_[i].by_name && !known.count(writes_[i].owner)) return true;
+  return false;
+}
+
 std::optional<V> EffectLog::named(const void* owner, PyObject* name) const {
   auto found = names_.find({owner, name});
   return found == names_.end() ? std::nullopt : std::optional<V>(found->second);

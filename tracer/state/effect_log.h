@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "tracer/tracer.h"
@@ -32,11 +33,16 @@ class EffectLog {
  public:
   /// A write to a container, an array, an attribute, a cell, a global or the position of an iterator. Null: of no owner
   /// in particular.
-  void note_write(const Value* owner) { writes_.push_back({owner, !owner || owner->source ? 0 : owner->number}); }
+  void note_write(const Value* owner) {
+    const bool outside = owner && owner->source;
+    writes_.push_back({owner, outside || !owner ? 0 : owner->number, outside && has_names(*owner)});
+  }
   std::size_t write_count() const { return writes_.size(); }
   /// Whether any owner that was there at the mark has been written since; whether this one has.
   bool written_since(const Tracer::Mark& mark) const;
   bool written_since(const Value* owner, const Tracer::Mark& mark) const;
+  /// As the first, but for writes to `known`, and to dicts and objects from outside, each of which has an effect.
+  bool written_since(const Tracer::Mark& mark, const std::set<const Value*>& known) const;
 
   void add(Effect effect) { effects_.push_back(std::move(effect)); }
   const std::vector<Effect>& effects() const { return effects_; }
@@ -53,7 +59,11 @@ class EffectLog {
   struct Write {
     const Value* owner;
     std::uint64_t number;            // the owner's; 0: it was there before anything else
+    bool by_name;                    // of a dict or object from outside
   };
+  static bool has_names(const Value& owner) {
+    return owner.kind == ValueKind::Dict || owner.kind == ValueKind::Object || owner.kind == ValueKind::Instance;
+  }
   std::vector<Write> writes_;
   std::vector<Effect> effects_;      // of what came from outside
   std::map<std::pair<const void*, PyObject*>, V> names_;

@@ -6,6 +6,7 @@
 
 #include "graph_ir/evaluate/evaluate.h"
 #include "graph_ir/vmap.h"
+#include "tracer/tracer.h"
 #include "tracer/value.h"
 
 namespace fj {
@@ -21,6 +22,12 @@ struct TransformLedger {
     ValueId condition;
     bool outcome;
   };
+  /// A function that torch.func derives or maps is being traced: what was there before it.
+  struct OfTorch {
+    Tracer::Mark before;
+    std::size_t nodes, effects;
+  };
+  std::vector<OfTorch> of_torch;
   std::vector<Batch> batches;
   int depth = 0;                                   // of batches that are not ended
   /// Values that mean something to this trace alone (marks of the values a derivative is taken by, transformed

@@ -553,7 +553,9 @@ bool TraceRun::make_leaf(const V& tensor) {
   if (!array || tensor->source || !is_float(array->dtype) || !is_alone(*this, *array) || array->stops_gradient)
     return false;
   FakeStorage& storage = *array->storage;
-  if (modes->outside.inference || request.follow || !transforms->batches.empty() || storage.version != 0) return false;
+  if (modes->outside.inference || request.follow || !transforms->batches.empty() || !transforms->of_torch.empty() ||
+      storage.version != 0)
+    return false;
   storage.contents = same_again(*this, array_contents(*this, *array));
   gradients->in_memory.insert(storage.contents);
   array->contents_version = -1;

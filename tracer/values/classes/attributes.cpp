@@ -10,6 +10,7 @@
 
 #include "runtime/base/error.h"
 #include "tracer/frontends/numpy/parts.h"
+#include "tracer/gradients/torch_transforms.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/scopes.h"
 #include "tracer/interpreter/trace_run.h"
@@ -596,6 +597,7 @@ V find_attribute(TraceRun& t, const V& owner, PyObject* name) {
       if (text == "__class__") return wrap_constant(t, reinterpret_cast<PyObject*>(t.type_of(owner)));
       if (auto written = written_attribute(t, owner, name)) return *written;
       if (!fj_type_lookup(t.type_of(owner), name) && lacks_own()) return nullptr;
+      if (text == "requires_grad") refuse_in_torch_transform(t, "Tensor.requires_grad");
       return array_attribute(t, owner, text);
     case ValueKind::Builtin:
       if (V array = as<BuiltinValue>(owner)->owner;

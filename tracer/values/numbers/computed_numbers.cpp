@@ -16,6 +16,8 @@
 #include "cpython/cpython.h"
 #include "runtime/base/error.h"
 #include "tracer/frontends/builders.h"
+#include "tracer/gradients/graph_transforms.h"
+#include "tracer/gradients/torch_transforms.h"
 #include "tracer/interpreter/trace_run.h"
 #include "tracer/state/placement.h"
 #include "tracer/values/fake_arrays.h"
@@ -183,6 +185,7 @@ V TraceRun::number(const ArrayValue& array) {
     break_graph(BreakReason::ScalarFromArray, "an int of more than 63 bits");
   const DType dtype = is_float(array.dtype) ? DType::F64 : array.dtype == DType::Bool ? DType::Bool : DType::I64;
   ValueId value = cast(*this, reshape(*this, read(array), {}), dtype);
+  if (depends_on_example(*this, value)) refuse_in_torch_transform(*this, "the value of one example");
   if (requires_gradient(value)) {
     // torch's item() is no part of what is derived; a derivative of NumPy code would have to go on through Python's
     // numbers.
