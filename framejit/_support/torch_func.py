@@ -47,6 +47,11 @@ def _batched_results(results):
 
 
 @_marked
+def _are_alternatives(first, second):
+    """Whether both may be computed to choose from: tensors alike but for their elements, by operations that can't fail."""
+
+
+@_marked
 def _with_axis_at(result, axis):
     """The result with its first axis at another place, in the same memory."""
 
@@ -170,7 +175,25 @@ def lazy_load_decompositions():
     """Of operations that torch can't map otherwise: none of them is asked for."""
 
 
+def cond(pred, true_fn, false_fn, operands=()):
+    if isinstance(pred, (bool, int, float)):
+        return true_fn(*operands) if pred else false_fn(*operands)
+    if not (isinstance(pred, torch.Tensor) and pred.dtype == torch.bool and pred.numel() == 1):
+        _left_to_torch("a condition that is no bool")
+    if not isinstance(operands, (tuple, list)) or not all([isinstance(leaf, torch.Tensor) for leaf in tree_flatten(operands)[0]]):
+        _left_to_torch("operands that are no tensors")
+    _function_begins([])
+    args = _in_new_containers(operands)
+    first, spec = tree_flatten(_called(true_fn, args, {}))
+    second, other_spec = tree_flatten(_called(false_fn, args, {}))
+    if spec != other_spec or not _are_alternatives(first, second):
+        _left_to_torch("branches of which not both can be computed, or that return different things")
+    _function_ends([], [*first, *second], (_levels, _batches))
+    pred = pred.reshape(())
+    return tree_unflatten([torch.where(pred, one, other) for one, other in zip(first, second)], spec)
+
+
 def traced_instead():
     """{torch's function: the one here}"""
     return {transforms.grad_and_value_impl: grad_and_value_impl, mapping._flat_vmap: _flat_vmap,
-            mapping._broadcast_to_and_flatten: _broadcast_to_and_flatten, mapping.lazy_load_decompositions: lazy_load_decompositions}
+            mapping._broadcast_to_and_flatten: _broadcast_to_and_flatten, mapping.lazy_load_decompositions: lazy_load_decompositions, torch.cond: cond}

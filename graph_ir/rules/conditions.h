@@ -19,5 +19,7 @@ inline bool may_raise_condition(const Graph& graph, const Node& node) { return c
 /// Whether computing it can fail the program whoever collects conditions: an index out of range, an integer divided by
 /// zero. `definition`: the nodes of the values, null for inputs.
 bool may_fail(const Graph& graph, const std::vector<const Node*>& definition, const Node& node);
+/// Whatever the operands are, the node neither fails nor calls a library.
+bool only_computes(const Node& node);
 
 }  // namespace fj

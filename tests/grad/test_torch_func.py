@@ -1,4 +1,4 @@
-"""torch.func's derivatives and batches inside of compiled code: one graph where that is what torch gives, else torch's own call."""
+"""torch.func's derivatives and batches, and torch.cond, inside of compiled code: one graph where that is what torch gives, else torch's own call."""
 import pytest
 
 import framejit
@@ -90,6 +90,8 @@ ONE_GRAPH = {
     "vmap of grad": lambda x: torch.vmap(torch.func.grad(scalar))(x),
     "grad of vmap": lambda x: torch.func.grad(lambda a: torch.vmap(scalar)(a).sin().sum())(x),
     "gradients of each example": lambda x: torch.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters(), x),
+    "cond": lambda x: torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (x,)),
+    "cond of a number": lambda x: torch.cond(x.shape[0] > 2, lambda a: a.sin(), lambda a: a.cos(), (x,)),
 }
 
 
@@ -179,3 +181,12 @@ def test_gradients_flow_on_to_what_is_closed_over(name):
         found, = torch.autograd.grad(compiled(X).sin().sum(), P)
         torch.testing.assert_close(found, expected)
     assert not framejit.explain(compiled).so_far().breaks
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_condition_chooses_among_results(sign):
+    def f(x):
+        return torch.cond(x.sum() > 0, lambda a, b: {"r": (a + b).relu()}, lambda a, b: {"r": a * b}, (x, V))
+
+    report = as_eager(f, X + sign)
+    assert len(report.graphs) == 1 and not report.breaks

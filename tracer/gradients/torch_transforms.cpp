@@ -12,6 +12,7 @@
 
 #include "cpython/objects.h"
 #include "graph_ir/autodiff/autodiff_collected.h"
+#include "graph_ir/rules/conditions.h"
 #include "graph_ir/rules/grad_rules.h"
 #include "runtime/base/error.h"
 #include "tracer/frontends/builders.h"
@@ -214,6 +215,27 @@ V batched_results(TraceRun& t, const V& results) {
   return t.list(std::move(answers));
 }
 
+/// Whether two lists of results can be chosen from when both are computed: neither computation fails, draws numbers or
+/// calls the library, and tensors at the same place are alike but for their elements.
+V are_alternatives(TraceRun& t, const V& first, const V& second) {
+  Tracer& tracer = t;
+  for (std::size_t i = t.transforms->of_torch.back().nodes; i < t.graph().nodes.size(); ++i)
+    if (!only_computes(t.graph().nodes[i])) return t.boolean(false);
+  const std::vector<V> ones = tracer.sequence_items(first), others = tracer.sequence_items(second);
+  if (ones.size() != others.size()) return t.boolean(false);
+  const auto is_own = [&](const Array& array) {
+    return array && array->library == Library::Torch && !array->storage->input_array && array->view.empty() &&
+           !array->is_view && !t.requires_gradient(*array);
+  };
+  for (std::size_t i = 0; i < ones.size(); ++i) {
+    const Array one = array_of(ones[i]), other = array_of(others[i]);
+    if (!is_own(one) || !is_own(other) || one->dtype != other->dtype || one->shape != other->shape ||
+        one->strides != other->strides)
+      return t.boolean(false);
+  }
+  return t.boolean(true);
+}
+
 /// A tensor whose axis of examples, the first one, is `axis` of the result: the memory stays as it is.
 V with_axis_at(TraceRun& t, const V& value, const V& number) {
   const Array array = tensor_of(value, "a result");
@@ -240,6 +262,7 @@ V torch_transform(TraceRun& t, const std::string& marker, const std::vector<V>& 
   if (marker == "constant_result") return constant_result(t, arguments.at(0));
   if (marker == "lies_by_examples") return lies_by_examples(t, arguments.at(0), arguments.at(1));
   if (marker == "batched_results") return batched_results(t, arguments.at(0));
+  if (marker == "are_alternatives") return are_alternatives(t, arguments.at(0), arguments.at(1));
   if (marker == "with_axis_at") return with_axis_at(t, arguments.at(0), arguments.at(1));
   if (marker == "left_to_torch") leave(text_of(t.constant_object(arguments.at(0))));
   return nullptr;
