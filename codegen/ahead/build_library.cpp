@@ -166,7 +166,8 @@ class Surroundings {
     auto* results = gathered(run, arguments, types.size(), pointer_);
     b_.CreateRet(b_.CreateCall(runtime, {library, given_sizes, given, results, b_.getInt32(0)}));
 
-    auto* takes_arrays = llvm::FunctionType::get(b_.getInt32Ty(), {pointer_, pointer_, pointer_, b_.getInt32Ty()}, false);
+    auto* takes_arrays =
+        llvm::FunctionType::get(b_.getInt32Ty(), {pointer_, pointer_, pointer_, b_.getInt32Ty()}, false);
     auto* general = exported(request_.name + "_run", takes_arrays);
     b_.CreateRet(b_.CreateCall(
         runtime, {library, general->getArg(0), general->getArg(1), general->getArg(2), general->getArg(3)}));

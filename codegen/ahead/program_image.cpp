@@ -105,8 +105,8 @@ void pass(A& archive, Value& step);
 FJ_MEMBERS(ProgramBlocks, x.steps, x.rows_per_item, x.rows, x.row_bytes, x.together, x.has_product, x.locals)
 // Calls of an array library are in no image.
 FJ_MEMBERS(ProgramStep, x.kind, x.kernel, x.batch, x.matmul, x.count, x.blocks, x.copies, x.commit)
-FJ_MEMBERS(ProgramParts, x.symbols, x.graph_symbols, x.buffers, x.output_buffers, x.kernels, x.steps, x.float_conditions, x.makes_infinities,
-           x.makes_nan, x.threads, x.name)
+FJ_MEMBERS(ProgramParts, x.symbols, x.graph_symbols, x.buffers, x.output_buffers, x.kernels, x.steps,
+           x.float_conditions, x.makes_infinities, x.makes_nan, x.threads, x.name)
 FJ_MEMBERS(ImageSize, x.name, x.symbol, x.low, x.high)
 FJ_MEMBERS(ProgramImage, x.parts, x.functions, x.sizes, x.arguments, x.argument_names, x.result_names)
 #undef FJ_MEMBERS

@@ -22,7 +22,8 @@ struct ProgramImage {
   ProgramParts parts;         // for this process's cores; `kernels` have no code
   std::vector<int> functions;  // by kernel: the number of its machine code
   std::vector<ImageSize> sizes;
-  std::vector<int> arguments;  // by input of the graph: the number of the caller's array, or ~n for array n of the state
+  /// By input of the graph: the number of the caller's array, or ~n for array n of the state.
+  std::vector<int> arguments;
   std::vector<std::string> argument_names, result_names;
 };
 

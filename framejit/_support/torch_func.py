@@ -194,6 +194,8 @@ def cond(pred, true_fn, false_fn, operands=()):
 
 
 def traced_instead():
-    """{torch's function: the one here}"""
-    return {transforms.grad_and_value_impl: grad_and_value_impl, mapping._flat_vmap: _flat_vmap,
-            mapping._broadcast_to_and_flatten: _broadcast_to_and_flatten, mapping.lazy_load_decompositions: lazy_load_decompositions, torch.cond: cond}
+    """{torch's function: the one here}, of those that this torch has."""
+    pairs = [(getattr(module, ours.__name__, None), ours) for module, ours in (
+        (transforms, grad_and_value_impl), (mapping, _flat_vmap), (mapping, _broadcast_to_and_flatten), (mapping, lazy_load_decompositions),
+        (torch, cond))]
+    return {theirs: ours for theirs, ours in pairs if theirs is not None}
