@@ -68,14 +68,15 @@ const char* step_name(RecipeOp op) {
   }
 }
 
-/// (name, register, arguments, source, object, index, expression, shape, strides) of each step; the register of the result.
+/// (name, register, arguments, source, object, index, expression, shape, strides, dtype) of each step; the register of the
+/// result.
 py::tuple recipe_object(const Recipe& recipe) {
   py::list steps;
   for (const RecipeStep& step : recipe.steps)
     steps.append(py::make_tuple(step_name(step.op), step.target, py::cast(step.args),
                                 step.source ? py::object(source_object(step.source)) : py::none(),
                                 object_or_none(step.object.get()), step.index, size_object(step.expression),
-                                sizes_object(step.shape), sizes_object(step.strides)));
+                                sizes_object(step.shape), sizes_object(step.strides), std::string(name(step.dtype))));
   return py::make_tuple(steps, recipe.result);
 }
 

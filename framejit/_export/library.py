@@ -193,7 +193,7 @@ def _renamed(size, symbols):
 
 def _example(library, node, values):
     """An array of the node's type; its contents are never read."""
-    shape = [size if isinstance(size, int) else eval(size, {"__builtins__": {}}, values) for size in node.shape]
+    shape = [_value(size, values) for size in node.shape]
     module = __import__(library)
     return module.zeros(shape, dtype=getattr(module, library_name(node.dtype) if node.dtype != "bool" or library == "torch" else "bool_"))
 
@@ -291,25 +291,51 @@ def with_results(graph, program, names):
 
 
 def _node(graph, recipe, place):
-    kind, what = next(iter(recipe.items()))
+    """The node of an array of the result, which a view becomes by operations."""
+    shown, offset = recipe, 0
+    while "view" in shown:
+        offset, shown = _core.normal_size(f"{offset} + {shown['offset']}"), shown["view"]
+    kind, number = next(iter(shown.items()))
     if kind == "input":
-        return graph._writes.get(what, graph.inputs[what])
-    if kind != "view":
-        return graph.outputs[what]
-    base, shape, strides = _node(graph, what, place), list(recipe["shape"]), list(map(str, recipe["strides"]))
-    if next(iter(what)) == "output":
-        layout = graph._layouts[what["output"]]
+        base, layout = graph._writes.get(number, graph.inputs[number]), graph.inputs[number].layout
     else:
-        layout = graph.inputs[what["input"]].layout if "input" in what else None
-    without_gaps = list(map(str, _core.row_major(base.shape)))
-    rows = without_gaps if layout is None else list(map(str, layout))
-    if recipe["offset"] == 0 and rows == without_gaps and strides == list(map(str, _core.row_major(shape))):
+        base, layout = graph.outputs[number], graph._layouts[number]
+    if shown is recipe:
+        return base
+    shape, strides = list(recipe["shape"]), list(recipe["strides"])
+    values = {symbol.name: symbol.seen for symbol in graph.symbols}
+    axes = sorted(range(len(base.shape)), key=lambda axis: (-_value(layout[axis], values), axis)) if layout else list(range(len(base.shape)))
+    inside = [base.shape[axis] for axis in axes]  # in the order of memory
+    steps = list(map(str, _core.row_major(inside)))
+    if layout and any(str(layout[axis]) != step for axis, step, size in zip(axes, steps, inside) if size != 1):
+        raise GraphError(f"build: {place} is a part of an array that has gaps in memory: return a copy of it")
+    if axes != sorted(axes):
+        base = graph.add("transpose", base, permutation=axes)
+    if offset == 0 and list(map(str, strides)) == list(map(str, _core.row_major(shape))) and _product(shape) == _product(inside):
         return base if list(base.shape) == shape else graph.add("reshape", base, shape=shape)
-    order = [next((axis for axis in range(len(rows)) if rows[axis] == stride and str(base.shape[axis]) == str(size)), None)
+    order = [next((axis for axis in range(len(steps)) if steps[axis] == str(stride) and str(inside[axis]) == str(size)), None)
              for size, stride in zip(shape, strides)]
-    if recipe["offset"] == 0 and sorted(order, key=str) == list(range(len(rows))):
+    if offset == 0 and sorted(order, key=str) == list(range(len(steps))):
         return graph.add("transpose", base, permutation=order)
-    raise GraphError(f"build: {place} is a part of another array: return a copy of it")
+    at = _full(graph, offset, shape)
+    for axis, stride in enumerate(strides):
+        step = graph.add("mul", graph.add("iota", shape=shape, axis=axis), _full(graph, stride, shape))
+        at = graph.add("add", at, step)
+    return graph.add("gather", graph.add("reshape", base, shape=[_product(inside)]), at, axis=0)
+
+
+def _full(graph, size, shape):
+    """An array of a size."""
+    number = graph.add("dim", value=size)
+    return graph.add("broadcast", number, dims=[], shape=shape) if shape else number
+
+
+def _product(shape):
+    return _core.row_major([1, *shape])[0]
+
+
+def _value(size, values):
+    return size if isinstance(size, int) else eval(size, {"__builtins__": {}}, values)
 
 
 def link(objects, name, scratch):

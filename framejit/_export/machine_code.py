@@ -172,7 +172,7 @@ def _numpy_names():
             return numpy.empty(shape, dtype)
         order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
         made = numpy.empty([shape[axis] for axis in order], dtype).transpose(sorted(range(len(shape)), key=order.__getitem__))
-        if made.strides != tuple(stride * made.itemsize for stride in strides):
+        if made.size and made.strides != tuple(stride * made.itemsize for stride in strides):
             raise Unfit("a result with gaps")
         return made
 

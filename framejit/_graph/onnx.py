@@ -361,14 +361,14 @@ def _result_tree(graph):
     (steps, result), made = graph._capture.found["recipe"], {}
     texts = [text for text, _ in graph._capture.found["inputs"]]
     arrays = {source[0] for kind, _, _, source, *_ in graph._capture.found["guards"] if kind == "Array" and source is not None}
-    for name, register, arguments, source, value, index, expression, shape, strides in steps:
+    for name, register, arguments, source, value, index, expression, shape, strides, dtype in steps:
         if name == "source":
             made[register] = ({"input": texts.index(source[0])} if source[0] in texts else
                               {"unread": in_words(source[0])} if source[0] in arrays else {})
         elif name in ("output", "scalar", "number"):
             made[register] = {"output": index}
         elif name == "view":
-            made[register] = {"view": made[arguments[0]], "shape": shape, "strides": strides, "offset": expression}
+            made[register] = {"view": made[arguments[0]], "shape": shape, "strides": strides, "offset": expression, "dtype": dtype}
         elif name in ("tuple", "list"):
             made[register] = {"tuple": [made[x] for x in arguments]}
         elif name == "dict":
@@ -425,7 +425,11 @@ class _Results:
             return self.writes.get(tree["input"], self.inputs[tree["input"]])
         if "view" not in tree:
             return self.outputs[_output(tree)]
-        return self.view(self.value(tree["view"]), self.layout(tree["view"]), tree["shape"], tree["strides"], tree["offset"])
+        whole = self.value(tree["view"])
+        if tree.get("dtype", whole.dtype) != whole.dtype:
+            raise GraphError(f"{self.graph._title()} can't be written as ONNX: it returns a view as {tree['dtype']} of an array of "
+                             f"{whole.dtype}; return a copy")
+        return self.view(whole, self.layout(tree["view"]), tree["shape"], tree["strides"], tree["offset"])
 
     def layout(self, tree):
         if "input" in tree:

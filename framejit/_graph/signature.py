@@ -128,7 +128,7 @@ def of(capture, names):
                 condition = {"type": "int"}
             conditions.append({"argument": places[source[0]], **condition})
     return {"function": function, "parameters": parameters, "inputs": inputs, "conditions": conditions, "integers": integers,
-            "result": _result(found["recipe"], found["inputs"], inputs, capture.function, refused)}
+            "result": _result(found["recipe"], found["inputs"], inputs, capture, refused)}
 
 
 def _condition(kind, value, number):
@@ -167,17 +167,19 @@ def _dtype(name):
     return found if isinstance(found, type) and issubclass(found, sys.modules["numpy"].generic) else None
 
 
-def _result(recipe, places, inputs, function, refused):
+def _result(recipe, places, inputs, capture, refused):
     steps, result = recipe
     texts = [text for text, _ in places]
-    made, objects = {}, {}
-    for name, register, arguments, source, value, index, expression, shape, strides in steps:
+    made, objects, function = {}, {}, capture.function
+    dtypes = {}  # by register
+    for name, register, arguments, source, value, index, expression, shape, strides, dtype in steps:
         if name == "version" or _sets_what_is_there(register, arguments, value, objects):
             continue
         if name == "source":
             objects[register] = None if source[1] is None else _reached(function, source[1], None)
             if source[0] in texts:
                 made[register] = {"input": texts.index(source[0])}
+                dtypes[register] = capture.core.inputs[texts.index(source[0])][2]
             else:
                 path = place_of(source[1]) if source[1] is not None and source[1][0][0] == "Slot" else None
                 made[register] = {"argument": path} if path else {"refused": f"{source[0]}, an object from outside, is part of its result"}
@@ -185,8 +187,11 @@ def _result(recipe, places, inputs, function, refused):
             objects[register] = value
             made[register] = {"constant": _data(value)} if _is_plain(value) else {"refused": f"{value!r} is part of its result"}
         elif name in ("output", "scalar", "number"):
-            made[register] = {name: index}
+            made[register], dtypes[register] = {name: index}, capture.results[index].dtype
+        elif name == "view" and dtypes.get(arguments[0], dtype) != dtype:
+            made[register] = {"refused": f"a view as {dtype} of an array of {dtypes[arguments[0]]} is part of its result"}
         elif name == "view":
+            dtypes[register] = dtype
             made[register] = {"view": made[arguments[0]], "shape": list(shape), "strides": list(strides), "offset": expression}
         elif name == "int":
             made[register] = {"int": expression}

@@ -211,6 +211,31 @@ def test_arrays_that_are_written_and_views(tmp_path):
     np.testing.assert_array_equal(np.frombuffer(data).reshape(2, 2, 3), [y.T.reshape(2, 3), x + y])
 
 
+PARTS = {
+    "first": lambda x: (x * 2)[:, 0],
+    "every second": lambda x: (x * 2)[::2, 1:],
+    "backwards": lambda x: (x * 2)[:, ::-1],
+    "turned": lambda x: (x * 2).T[1:].reshape(2, -1).T[2:],
+    "diagonal": lambda x: np.diagonal(x.T @ x),
+    "of an argument": lambda x: (x[1:, 1], x * 2),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_arrays(name, tmp_path):
+    function = PARTS[name]
+    program = framejit.export(function, (np.ones((6, 3)),), dynamic_shapes=[{0: Dim("batch", min=4, max=64)}])
+    built = program.build(tmp_path / "built", name="part")
+    for rows in (4, 9):
+        x = program_cases.random(rows, 3)
+        expected = leaves(function(x))
+        places = [f"r{i}" for i in range(len(expected))]
+        driver = compiled(built, "part", ["batch"], ["x"], places, tmp_path)
+        said, data = run([driver], tmp_path, [call_of(program, (x,), {}, expected)])
+        assert said == [["0", ""]]
+        assert data == b"".join(np.ascontiguousarray(array).tobytes() for array in expected)
+
+
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_many_rows_on_several_threads(threads, tmp_path):
     program = framejit.export(program_cases.softmax, (np.ones((4, 64)),), dynamic_shapes=[{0: Dim("rows", min=1)}])

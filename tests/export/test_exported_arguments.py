@@ -183,6 +183,8 @@ def test_what_is_no_program():
         framejit.export(lambda x: x, (np.ones(3),))
     with pytest.raises(framejit.GraphBreakError, match="FJ102 output is written here"):
         framejit.export(lambda x: print(x) or x * 2, (np.ones(3),))
+    with pytest.raises(GraphError, match="the graph of f can't be a program: a view as f64 of an array of c128 is part of its result"):
+        framejit.export(lambda x: (x * 2j).imag, (np.ones(3),))
     counted = type("Counted", (), {})()
 
     def counting(x):

@@ -155,6 +155,17 @@ def test_two_programs_in_one_process(tmp_path):
     assert (a(x).tolist(), b(x).tolist(), a(x).tolist()) == ([1, 2, 3, 4], [0, 3, 6, 9], [1, 2, 3, 4])
 
 
+def test_no_rows_and_one_row(tmp_path):
+    program = framejit.export(lambda x: np.exp(x).sum(1), (np.ones((4, 3)),), dynamic_shapes=[{0: Dim("rows", min=0, max=64)}])
+    program.save(tmp_path / "f", cpu="native")
+    loaded = ExportedProgram.load(tmp_path / "f", run_code=True)
+    for rows in (0, 1, 5):
+        x = np.random.default_rng(rows).standard_normal((rows, 3))
+        assert runs_code(loaded, x)
+        np.testing.assert_allclose(loaded(x), np.exp(x).sum(1), rtol=1e-14)
+        assert loaded(x).strides == np.exp(x).sum(1).strides
+
+
 def changed(part, before, after):
     def change(parts):
         assert before in parts[part]
