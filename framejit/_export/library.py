@@ -125,7 +125,7 @@ def write(folder, name, cpu, title, functions):
         refuse(function.graph)
     folder = pathlib.Path(folder)
     built = BuiltLibrary(folder / f"lib{name}.so", folder / f"{name}.h", folder / RUNTIME)
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".framejit-", dir=folder) as scratch:
             objects = []
@@ -138,9 +138,20 @@ def write(folder, name, cpu, title, functions):
             write_whole(built.runtime, runtime.read_bytes())
             write_whole(built.library, linked.read_bytes())
             write_whole(built.header, text_of(title, name, cpus, functions).encode())
+    return built
+
+
+@contextlib.contextmanager
+def writing(folder):
+    """A file that can't be written is a GraphError."""
+    try:
+        yield
     except OSError as error:
         raise GraphError(f"build: {error.filename or folder} can't be written: {error.strerror}") from error
-    return built
+    except RuntimeError as error:
+        if "can't be written" not in str(error):
+            raise
+        raise GraphError(f"build: {error}") from error
 
 
 def of_operations(graph, saved, sizes, inputs):
@@ -351,5 +362,5 @@ def link(objects, name, scratch):
     made = subprocess.run([linker, "-shared", "-o", linked, "-soname", name, "-rpath", "$ORIGIN", "-z", "noexecstack", "--gc-sections", "-s",
                            f"@{files}", str(runtime)], capture_output=True, text=True)
     if made.returncode:
-        raise GraphError(f"build: {linker} has made no library: {made.stderr.strip()}")
+        raise GraphError(f"build: {linker} has made no library: {made.stderr.strip() or f'it ended with {made.returncode}'}")
     return pathlib.Path(linked)

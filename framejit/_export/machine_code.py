@@ -42,7 +42,7 @@ def code_of(graph, saved, cpu):
     if whole.find(op="extern_call"):
         whole, sizes, inputs = libraries.of_operations(whole, saved, sizes, inputs)
     libraries.refuse(whole)
-    with tempfile.TemporaryDirectory() as folder:
+    with libraries.writing(tempfile.gettempdir()), tempfile.TemporaryDirectory() as folder:
         names = [f"x{number}" for number in range(len(graph.inputs))]
         results = [f"y{number}" for number in range(len(whole.outputs))]
         objects = _core.build_objects(whole._as_core(), folder, _ENTRY, [(s.name, s.symbol, 0, 2**63 - 1) for s in sizes], inputs, names,
