@@ -86,6 +86,7 @@ def _loaded(code):
             stream.write(code)
         loaded = ctypes.CDLL(f"/proc/self/fd/{file}")
         run, error = getattr(loaded, f"{_ENTRY}_run"), getattr(loaded, f"{_ENTRY}_error")
+        getattr(loaded, f"{_ENTRY}_set_threads")(int(_core.environment_options()["threads"]))
     except BaseException:
         os.close(file)
         raise
