@@ -7,8 +7,11 @@ file is run when it is read, and no more memory is taken than the file has bytes
 """
 import io
 import json
+import math
 import os
+import struct
 import zipfile
+import zlib
 
 from framejit import _core
 from framejit._errors import GraphError
@@ -21,8 +24,12 @@ from framejit._graph.nodes import ArrayType
 from framejit._support.files import write_whole
 
 FORMAT = 1
-_NAMES = ["graph.txt", "graph.json", "arrays.safetensors"]
+_ARRAYS = "arrays.safetensors"
+_NAMES = ["graph.txt", "graph.json", _ARRAYS]
+_LOCAL_HEADER = 30  # bytes before a zip entry's name
 _CODE = "code.so"
+_DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I16": "int16",
+           "I8": "int8", "U8": "uint8"}  # of safetensors; the package reads others
 _DEEPEST = 60  # JSON values in one another
 
 
@@ -77,7 +84,7 @@ def save(graph, path, cpu=None):
         raise GraphError(f"{graph._title()} can't be saved: {error}") from None
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as archive:
-        contents["arrays.safetensors"] = _safetensors(library).save(arrays) if arrays else b""
+        contents[_ARRAYS] = _safetensors(library).save(arrays) if arrays else b""
         for name in _NAMES + [_CODE] * (_CODE in contents):
             archive.writestr(zipfile.ZipInfo(name), contents[name])
     try:
@@ -151,9 +158,21 @@ def _contents(path, file, size):
             if any(entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size for entry in entries) \
                     or sum(entry.file_size for entry in entries) > size:
                 raise GraphError(f"{path} is damaged: its parts are longer than the file")
-            return [*map(archive.read, _NAMES), archive.read(_CODE) if _CODE in found else None]
+            return [*map(archive.read, _NAMES[:2]), _read(path, file, archive.getinfo(_ARRAYS)),
+                    archive.read(_CODE) if _CODE in found else None]
     except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, OverflowError) as error:
         raise GraphError(f"{path} is no graph of framejit's, or damaged: {error}") from None
+
+
+def _read(path, file, entry):
+    """The entry's bytes, which nothing else has: `ZipFile.read` makes two copies of what may be large."""
+    file.seek(entry.header_offset)
+    header, contents = file.read(_LOCAL_HEADER), bytearray(entry.file_size)
+    if len(header) == _LOCAL_HEADER and header[:4] == b"PK\3\4":
+        file.seek(sum(struct.unpack_from("<HH", header, 26)), os.SEEK_CUR)
+        if file.readinto(contents) == entry.file_size and zlib.crc32(contents) == entry.CRC:
+            return memoryview(contents)
+    raise GraphError(f"{path} is damaged: {entry.filename} is not what was written")
 
 
 def _checked(path, text, described, arrays, code, run_code):
@@ -221,7 +240,9 @@ def _state(damaged, library, entries, arrays, core):
     found = {}
     if arrays:
         try:
-            found = _safetensors(library).load(arrays)
+            found = _where_they_lie(arrays) if library == "torch" else None
+            if found is None:
+                found = _safetensors(library).load(bytes(arrays))
         except GraphError:
             raise
         except Exception as error:  # safetensors' own, which has no class in common with what it passes on
@@ -238,6 +259,32 @@ def _state(damaged, library, entries, arrays, core):
             raise damaged(f"the array {entry['array']} is {graph_type(array)}, and the graph takes {ArrayType(*wanted)}")
         state[number] = _laid_out(array, layouts[number], library, entry.get("gradient") is True)
     return state
+
+
+def _where_they_lie(contents):
+    """By name the tensors of a safetensors file in memory, without a copy; None: they can't be had so.
+
+    The format (github.com/huggingface/safetensors#format): the length of a JSON text, the text, the numbers that it describes.
+    """
+    import torch
+
+    length = int.from_bytes(contents[:8], "little")
+    if length > len(contents) - 8:
+        return None
+    described, numbers, found = json.loads(bytes(contents[8:8 + length])), contents[8 + length:], {}
+    for name, entry in described.items():
+        if name == "__metadata__":
+            continue
+        dtype, shape, (begin, end) = _DTYPES.get(entry["dtype"]), entry["shape"], entry["data_offsets"]
+        if dtype is None or not all(type(x) is int and 0 <= x <= len(numbers) for x in (begin, end)) or begin >= end:
+            return None
+        dtype = getattr(torch, dtype)
+        if begin % dtype.itemsize or any(type(x) is not int or x < 1 for x in shape) or math.prod(shape) * dtype.itemsize != end - begin:
+            return None
+        found[name] = torch.frombuffer(numbers[begin:end], dtype=dtype).reshape(shape)
+        if found[name].data_ptr() % dtype.itemsize:
+            return None
+    return found
 
 
 def graph_type(array):
