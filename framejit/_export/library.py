@@ -21,6 +21,7 @@ from framejit._export import arguments
 from framejit._export.header import text_of
 from framejit._export.ranges import holds, intervals
 from framejit._graph.dtypes import library_name
+from framejit._graph.files import graph_type
 from framejit._support.files import write_whole
 
 RUNTIME = "libframejit_program.so"
@@ -192,6 +193,9 @@ def of_operations(graph, saved, sizes, inputs):
     symbols = {made._size_names[symbol.name]: i for i, symbol in enumerate(made.symbols) if symbol.name in made._size_names}
     made._layouts = [None if layout is None or list(map(str, layout)) == list(map(str, _core.row_major(node.shape)))
                      else [_renamed(size, symbols) for size in layout] for node, layout in zip(graph.outputs, graph._layouts)]
+    unread = [size.name for size in sizes if f"s{size.symbol}" not in symbols]
+    if unread:
+        raise GraphError(f"build: nothing is computed of the size {unread[0]}, which the program asks for")
     return made, [size._replace(symbol=symbols[f"s{size.symbol}"]) for size in sizes], [inputs[number] for number in numbers]
 
 
@@ -263,7 +267,10 @@ def _inputs(program, names):
     for number in range(len(data["inputs"])):
         order.append(numbers[number] if number in numbers else ~len(state))
         if number not in numbers:
-            state.append(_bytes(saved.state[number]))
+            array, node = saved.state[number], graph.inputs[number]
+            if graph_type(array) != node.type:
+                raise GraphError(f"build: {data['inputs'][number]['state']} is {graph_type(array)} now, and the program takes {node.type}")
+            state.append(_bytes(array))
     return given, order, state
 
 

@@ -135,7 +135,10 @@ def body_of(code, core, library):
     text = f"def body({', '.join([*inputs, *(f's{number}' for number in core.integers)])}):\n"
     text += f"    if derived(({', '.join(inputs)}{',' if inputs else ''})):\n        raise Unfit('a derivative is wanted')\n"
     text += "".join(f"    {line}\n" for line in lines)
-    text += "".join(f"    {x} = whole({x})\n" for x in inputs)
+    for number, (x, (_, _, dtype, shape)) in enumerate(zip(inputs, core.inputs)):
+        # What is no argument is checked by nobody else, and may be moved or cast (`module().half()`).
+        space[f"type{number}"] = _dtype(library, dtype), tuple(shape) if all(type(size) is int for size in shape) else None
+        text += f"    {x} = whole({x}, *type{number})\n"
     text += (f"    status = run(sizes_type({', '.join(sizes)}), inputs_type({', '.join(f'place({x})' for x in inputs)}), "
              f"results_type({', '.join(f'place({y})' for y in made)}), trapped())\n")
     text += f"    if status:\n        raise Unfit(error().decode())\n    return [{', '.join(made)}]\n"
@@ -157,7 +160,9 @@ def _torch_names():
     def empty(shape, strides, dtype):
         return torch.empty(shape, dtype=dtype) if strides is None else torch.empty_strided(shape, strides, dtype=dtype)
 
-    def whole(x):
+    def whole(x, dtype, shape):
+        if x.dtype is not dtype or shape is not None and x.shape != shape:
+            raise Unfit("a tensor of another type")
         if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.device.type != "cpu" or x.is_conj() or x.is_neg():
             raise Unfit("a tensor of another kind")
         return x if x.is_contiguous() else x.contiguous()
@@ -177,10 +182,10 @@ def _numpy_names():
             raise Unfit("a result with gaps")
         return made
 
-    def whole(x):
-        if type(x) is not numpy.ndarray:
-            raise Unfit("an array of another kind")
-        return x if x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative else numpy.ascontiguousarray(x)
+    def whole(x, dtype, shape):
+        if type(x) is not numpy.ndarray or x.dtype != dtype or shape is not None and x.shape != shape:
+            raise Unfit("an array of another kind or type")
+        return x if x.flags.c_contiguous and x.flags.aligned else numpy.array(x, order="C")
 
     def place(x):
         return x.ctypes.data

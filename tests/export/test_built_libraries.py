@@ -4,6 +4,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import program_cases
@@ -265,6 +266,35 @@ def test_what_can_not_be_built(function, arguments, text, tmp_path):
     with pytest.raises(GraphError, match=text):
         framejit.export(function, given).build(folder, **arguments)
     assert not (tmp_path / "built").exists() or os.listdir(tmp_path / "built") == []
+
+
+def test_parameters_of_another_dtype(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    net = torch.nn.Linear(3, 2)
+    program = framejit.export(net, (torch.ones(4, 3),))
+    net.double()
+    with pytest.raises(GraphError, match=r"build: weight is f64\[2, 3\] now, and the program takes f32\[2, 3\]"):
+        program.build(tmp_path / "built")
+
+
+def test_a_disk_that_is_full(tmp_path):
+    text = """
+import resource, signal, sys
+import numpy as np
+import framejit
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+program = framejit.export(np.exp, (np.ones(3),))
+for limit in (10, 20000):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    try:
+        program.build(sys.argv[1], name="f")
+    except framejit.GraphError as error:
+        assert "can't be written" in str(error), error
+    else:
+        raise AssertionError(limit)
+"""
+    subprocess.run([sys.executable, "-c", text, tmp_path / "built"], check=True)
+    assert os.listdir(tmp_path / "built") == []
 
 
 def test_no_linker_and_no_processor(tmp_path, monkeypatch):

@@ -131,6 +131,19 @@ def test_derivatives_are_compiled(tmp_path):
         torch.testing.assert_close(program(x.T.contiguous().T), net(x))
 
 
+def test_parameters_that_were_cast(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    framejit.export(torch.nn.Linear(3, 2), (torch.randn(4, 3),), dynamic_shapes=[{0: ROWS}]).save(tmp_path / "f.program", cpu="native")
+    program = ExportedProgram.load(tmp_path / "f.program", run_code=True)
+    x = torch.randn(5, 3)
+    with torch.no_grad():
+        assert runs_code(program, x)
+        program.module().half()
+        assert not runs_code(program, x)
+        with pytest.raises(GraphError, match="takes f32.* not torch.float16"):
+            program(x)
+
+
 def test_written_arguments(tmp_path):
     def step(x, y):
         x += y
