@@ -1,4 +1,5 @@
 // libframejit_program.so: runs programs that were built into libraries. It has neither Python nor LLVM.
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -60,6 +61,7 @@ struct LoadedProgram {
   std::vector<int> arguments;
   std::vector<std::string> argument_names, result_names;
   std::size_t symbols = 0;
+  std::vector<SymDim> counts;  // of elements, of arrays whose sizes the caller gives
 };
 
 std::unique_ptr<LoadedProgram> load(FramejitLibrary& library) {
@@ -93,6 +95,16 @@ std::unique_ptr<LoadedProgram> load(FramejitLibrary& library) {
     image.parts.kernels[k].code = codes[number];
   }
   loaded->symbols = image.parts.graph_symbols;
+  for (const ProgramBuffer& buffer : image.parts.buffers) {
+    const SymDim count = product(buffer.shape);
+    const auto symbols = count.symbols();
+    const bool given = std::none_of(symbols.begin(), symbols.end(), [&](SymbolId symbol) {
+      return image.parts.symbols[symbol.index].defined;
+    });
+    if (given && !count.is_constant() &&
+        std::find(loaded->counts.begin(), loaded->counts.end(), count) == loaded->counts.end())
+      loaded->counts.push_back(count);
+  }
   loaded->sizes = std::move(image.sizes);
   loaded->arguments = std::move(image.arguments);
   loaded->argument_names = std::move(image.argument_names);
@@ -135,6 +147,9 @@ int run(FramejitLibrary& library, const std::int64_t* sizes, void* const* argume
                         (size.high == INT64_MAX ? "" : " to " + std::to_string(size.high)));
     symbols[std::size_t(size.symbol)] = sizes[i];
   }
+  for (const SymDim& count : loaded.counts)
+    if (const auto elements = count.evaluate_exactly(symbols); !elements || *elements > kLargestSize)
+      return refuse(kFramejitArgument, name + ": an array would have more elements than memory holds");
   for (std::size_t i = 0; i < loaded.argument_names.size(); ++i)
     if (!arguments[i]) return refuse(kFramejitArgument, name + ": " + loaded.argument_names[i] + " is a null pointer");
   for (std::size_t i = 0; i < loaded.result_names.size(); ++i)

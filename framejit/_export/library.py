@@ -171,7 +171,7 @@ def of_operations(graph, saved, sizes, inputs):
     values = {symbol.name: symbol.seen for symbol in graph.symbols}
     examples = [_example(saved.library, node, values) for node in graph.inputs]
     try:
-        with _without_gradients(saved.library):
+        with without_gradients(saved.library):
             made = captured("build", body, tuple(examples), {}, dims, only_operations=True)
     except (GraphBreakError, GraphError):
         made = graph
@@ -208,12 +208,16 @@ def _renamed(size, symbols):
 
 def _example(library, node, values):
     """An array of the node's type; its contents are never read."""
+    import numpy
+
     shape = [_value(size, values) for size in node.shape]
-    module = __import__(library)
-    return module.zeros(shape, dtype=getattr(module, library_name(node.dtype) if node.dtype != "bool" or library == "torch" else "bool_"))
+    if library == "numpy":
+        return numpy.zeros(shape, library_name(node.dtype))
+    torch = __import__("torch")
+    return torch.zeros(shape, dtype=getattr(torch, library_name(node.dtype)), device="cpu")
 
 
-def _without_gradients(library):
+def without_gradients(library):
     return __import__("torch").no_grad() if library == "torch" else contextlib.nullcontext()
 
 

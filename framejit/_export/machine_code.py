@@ -133,7 +133,7 @@ def body_of(code, core, library):
     space["results_type"] = ctypes.c_void_p * len(made)
     space.update(_torch_names() if library == "torch" else _numpy_names())
     text = f"def body({', '.join([*inputs, *(f's{number}' for number in core.integers)])}):\n"
-    text += f"    if derived(({', '.join(inputs)}{',' if inputs else ''})):\n        raise Unfit('a derivative is wanted')\n"
+    text += f"    if watched(({', '.join(inputs)}{',' if inputs else ''})):\n        raise Unfit('torch watches the call')\n"
     text += "".join(f"    {line}\n" for line in lines)
     for number, (x, (_, _, dtype, shape)) in enumerate(zip(inputs, core.inputs)):
         # What is no argument is checked by nobody else, and may be moved or cast (`module().half()`).
@@ -154,11 +154,16 @@ def _dtype(library, dtype):
 def _torch_names():
     import torch
 
-    def derived(arrays):
-        return torch.is_grad_enabled() and any(x.requires_grad for x in arrays)
+    def watched(arrays):
+        """A derivative is wanted, autocast would cast, or a transform of torch.func or a mode is to see each operation."""
+        return (torch.is_grad_enabled() and any(x.requires_grad for x in arrays) or torch.is_autocast_enabled("cpu")
+                or torch._C._functorch.peek_interpreter_stack() is not None or torch._C._len_torch_dispatch_stack() > 0
+                or torch._C._len_torch_function_stack() > 0)
 
-    def empty(shape, strides, dtype):
-        return torch.empty(shape, dtype=dtype) if strides is None else torch.empty_strided(shape, strides, dtype=dtype)
+    def empty(shape, strides, dtype):  # on the CPU, whatever the default device is
+        if strides is None:
+            return torch.empty(shape, dtype=dtype, device="cpu")
+        return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
 
     def whole(x, dtype, shape):
         if x.dtype is not dtype or shape is not None and x.shape != shape:
@@ -167,7 +172,7 @@ def _torch_names():
             raise Unfit("a tensor of another kind")
         return x if x.is_contiguous() else x.contiguous()
 
-    return {"derived": derived, "empty": empty, "whole": whole, "place": torch.Tensor.data_ptr, "trapped": lambda: 0}
+    return {"watched": watched, "empty": empty, "whole": whole, "place": torch.Tensor.data_ptr, "trapped": lambda: 0}
 
 
 def _numpy_names():
@@ -193,4 +198,4 @@ def _numpy_names():
     def trapped():
         return sum(_CONDITIONS[kind] for kind, what in numpy.geterr().items() if what != "ignore")
 
-    return {"derived": lambda arrays: False, "empty": empty, "whole": whole, "place": place, "trapped": trapped}
+    return {"watched": lambda arrays: False, "empty": empty, "whole": whole, "place": place, "trapped": trapped}

@@ -127,7 +127,7 @@ class ExportedProgram:
         """The program of a file that `save` has written. Nothing of the file is executed, unless `run_code` says so.
 
         run_code: the machine code that the file was saved with is run, so that the first call traces and compiles nothing: for files that
-        are trusted as a shared library is. A call that it can't serve is compiled: one of which a derivative is wanted, one in which
+        are trusted as a shared library is. A call that it can't serve is compiled: one of which a derivative is wanted, one under autocast or a mode of torch's, one in which
         NumPy warns or an exception is raised, and every call if it was made by another framejit or for other processors.
         Raises GraphError for a file that is none of framejit's, is damaged, was written by a newer framejit, or holds a graph alone.
 

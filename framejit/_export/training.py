@@ -1,5 +1,4 @@
 """`framejit.export(..., training=True)`: a program in two graphs, forward with what it saves, and backward."""
-import contextlib
 import itertools
 import threading
 
@@ -11,10 +10,14 @@ from framejit._graph.core import from_core
 
 
 class Saved:
-    """What `TrainingProgram.forward` has saved for one `backward`. arrays: in the order of the backward graph's inputs."""
+    """What `TrainingProgram.forward` has saved for one `backward`. arrays: in the order of the backward graph's inputs.
+
+    Among them are arguments, parameters and results themselves, which are not to be changed before `backward`. torch counts changes.
+    """
 
     def __init__(self, arrays, results):
         self.arrays, self.results = arrays, results
+        self.versions = [_version(x) for x in arrays]
 
 
 class TrainingProgram:
@@ -79,7 +82,7 @@ class TrainingProgram:
         return [*found[:outputs], *found[len(self.forward_graph.outputs):]]
 
     def _quietly(self):
-        return __import__("torch").no_grad() if self.program.graph._saved.library == "torch" else contextlib.nullcontext()
+        return library.without_gradients(self.program.graph._saved.library)
 
     def forward(self, *args, **kwargs):
         """(result, saved): what the function returns, and what `backward` needs. Raises GraphError for other arguments."""
@@ -92,12 +95,16 @@ class TrainingProgram:
         """The gradients, by the names of `gradients_of`, of what `forward` has saved.
 
         gradients: an array, or a number for all of its elements, for each array of the result that has a derivative, in order; of one
-        result with one element it is 1 where it is not given. Raises GraphError for another number of gradients, or another shape.
+        result with one element it is 1 where it is not given. Raises GraphError for another number of gradients or another shape, and
+        where a tensor that was saved has been written since; what is written into NumPy's arrays nobody counts.
         """
         if not gradients and len(saved.results) == 1 and _count(saved.results[0]) == 1:
             gradients = (1,)
         if len(gradients) != len(saved.results):
             raise GraphError(f"backward takes a gradient for each of the {len(saved.results)} results that have one, not {len(gradients)}")
+        for node, array, version in zip(self.backward_graph.inputs, saved.arrays, saved.versions):
+            if _version(array) != version:
+                raise GraphError(f"backward: %{node.name} was saved by forward, and has been written since: clone it, or write it afterwards")
         given = []
         for number, (gradient, result) in enumerate(zip(gradients, saved.results)):
             if arguments.is_array(gradient) and tuple(gradient.shape) != tuple(result.shape):
@@ -147,6 +154,11 @@ def _name(entry):
     return arguments.place_text(entry["argument"]) if "argument" in entry else entry["state"]
 
 
+def _version(array):
+    """How often torch has written it; None where nobody counts."""
+    return None if not hasattr(array, "_version") or array.is_inference() else array._version
+
+
 def _count(array):
     return array.numel() if hasattr(array, "numel") else array.size
 
@@ -155,7 +167,7 @@ def _like(result, gradient):
     """The gradient as an array of the result's dtype and shape."""
     if hasattr(result, "new_empty"):
         torch = __import__("torch")
-        return torch.as_tensor(gradient, dtype=result.dtype).expand(result.shape).contiguous()
+        return torch.as_tensor(gradient, dtype=result.dtype, device=result.device).expand(result.shape).contiguous()
     import numpy
 
     return numpy.array(numpy.broadcast_to(numpy.asarray(gradient, result.dtype), result.shape))

@@ -1,4 +1,5 @@
 """Libraries that programs are built into, called from C: under the address sanitizer, and under valgrind."""
+import ctypes
 import os
 import pathlib
 import re
@@ -164,6 +165,19 @@ def test_bad_calls_from_c(small, tmp_path):
                     ["1", "scaled: x is a null pointer"], ["1", "scaled: result is a null pointer"],
                     ["2", "scaled: an index is out of range"], ["0", ""]]
     assert np.frombuffer(data).tolist() == [2.0, 10.0, 2.0, 10.0]
+
+
+def test_sizes_that_overflow(tmp_path):
+    sizes = {0: Dim("rows", min=2), 1: Dim("columns", min=2)}
+    program = framejit.export(program_cases.softmax, (np.ones((4, 3)),), dynamic_shapes=[sizes])
+    library = ctypes.CDLL(program.build(tmp_path / "built").library)
+    library.softmax_error.restype = ctypes.c_char_p
+    x, result = np.ones((4, 3)), np.zeros((4, 3))
+    places = [ctypes.c_void_p(array.ctypes.data) for array in (x, result)]
+    for rows, columns in ((2**62, 2), (2**40, 2**40), (2**32, 2**32), (2**48, 3)):
+        assert library.softmax(ctypes.c_int64(rows), ctypes.c_int64(columns), *places) == 1
+        assert library.softmax_error() == b"softmax: an array would have more elements than memory holds"
+    assert library.softmax(ctypes.c_int64(4), ctypes.c_int64(3), *places) == 0 and np.allclose(result, 1 / 3)
 
 
 @pytest.mark.skipif(VALGRIND is None or "x86-64-v4" not in LEVELS, reason="no valgrind, which is a processor without AVX-512")

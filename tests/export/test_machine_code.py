@@ -144,6 +144,36 @@ def test_parameters_that_were_cast(tmp_path):
             program(x)
 
 
+def test_what_watches_a_call(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watched(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+
+    class Dispatched(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+
+    net = torch.nn.Linear(3, 2).requires_grad_(False)
+    framejit.export(net, (torch.randn(4, 3),), dynamic_shapes=[{0: ROWS}]).save(tmp_path / "f.program", cpu="native")
+    program, x = ExportedProgram.load(tmp_path / "f.program", run_code=True), torch.randn(5, 3)
+    expected = net(x)
+    assert runs_code(program, x)
+    for context in (torch.autocast("cpu", torch.bfloat16), Watched(), Dispatched()):
+        with context:
+            assert not runs_code(program, x)
+    torch.testing.assert_close(torch.func.grad(lambda x: program(x).sum())(x), net.weight.sum(0).expand(5, 3))
+    torch.set_default_device("meta")  # which is a mode of functions
+    try:
+        torch.testing.assert_close(program(x), expected)
+    finally:
+        torch.set_default_device(None)
+    assert runs_code(program, x)
+
+
 def test_written_arguments(tmp_path):
     def step(x, y):
         x += y

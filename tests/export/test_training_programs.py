@@ -214,3 +214,30 @@ def test_what_can_not_be_trained():
     with pytest.raises(GraphError, match="was given another argument: input"):
         program.forward(torch.ones(5, 4))
     assert program.backward(saved, 1.0)["bias"].tolist() == [5.0, 5.0]
+
+
+def test_what_is_written_between_forward_and_backward():
+    net = torch.nn.Linear(3, 2)
+    program = framejit.export(net, (torch.ones(4, 3),), training=True)
+    x = torch.ones(4, 3)
+    _, saved = program.forward(x)
+    x.mul_(2)
+    with pytest.raises(GraphError, match="backward: %input was saved by forward, and has been written since"):
+        program.backward(saved, 1.0)
+    result, saved = program.forward(x)
+    result.zero_()  # nothing reads it
+    assert program.backward(saved, 1.0)["weight"].tolist() == [[8.0] * 3] * 2
+
+
+def test_what_is_dropped_forward_is_dropped_backward():
+    net = torch.nn.Sequential(torch.nn.Linear(4, 6, bias=False), torch.nn.Dropout(0.5))
+    program = framejit.export(net, (torch.ones(3, 4),), training=True)
+    x = torch.rand(3, 4)
+    masks = set()
+    for _ in range(4):
+        result, saved = program.forward(x)
+        kept = (result != 0).float()
+        torch.testing.assert_close(result, kept * 2 * (x @ net[0].weight.detach().T))
+        torch.testing.assert_close(program.backward(saved, 1.0)["0.weight"], (2 * kept).T @ x)
+        masks.add(str(kept))
+    assert len(masks) > 1
