@@ -14,7 +14,7 @@
 #include "frame_hook/compared_call.h"
 #include "frame_hook/graphs/graph_passes.h"
 #include "frame_hook/python_sinks.h"
-#include "frame_hook/segment_bytes.h"
+#include "frame_hook/cache/segment_bytes.h"
 #include "runtime/base/budget.h"
 #include "runtime/base/error.h"
 #include "runtime/base/phase.h"
@@ -53,7 +53,7 @@ void generalise(Generalisations& target, const std::vector<GuardSet::Failure>& f
 
 constexpr std::size_t kFoundKept = 4;  // values of one leaf that the table of misses shows
 
-void note_miss(CodeCache::Place& place, const GuardSet::Failure& failure) {
+void note_miss(Place& place, const GuardSet::Failure& failure) {
   const std::string leaf = failure.guard && failure.guard->source ? failure.guard->source->text()
                            : failure.guard                        ? failure.guard->text()
                                                                   : failure.expected;
@@ -67,9 +67,10 @@ void note_miss(CodeCache::Place& place, const GuardSet::Failure& failure) {
   if (known->found.size() < kFoundKept) known->found.push_back(failure.found);
 }
 
-/// Said once, when a place gives up: what kept changing.
-std::string misses_text(const CodeCache::Place& place, std::int64_t limit) {
-  std::string text = "recompile_limit (" + std::to_string(limit) + ") reached: other arguments run eagerly";
+/// Said once, when a place makes no further piece: what kept changing.
+std::string misses_text(const Place& place, std::int64_t limit) {
+  std::string text = "recompile_limit (" + std::to_string(limit) +
+                     ") reached by pieces that have not saved what compiling them took: other arguments run eagerly";
   for (const auto& miss : place.misses) {
     text += "\n  " + miss.leaf + " missed " + std::to_string(miss.count) + (miss.count == 1 ? " time: " : " times: ");
     for (std::size_t i = 0; i < miss.found.size(); i++) text += (i ? ", " : "") + miss.found[i];
@@ -106,13 +107,13 @@ bool refuse_break(const Segment& segment, bool followed) {
 thread_local int warming_up = 0;
 
 /// What the option on_recompile says where pieces are there and none fits. Nullopt: a piece is compiled.
-std::optional<Compiled> at_recompile(FunctionState& state, const Options& options, const CodeCache::Place& place,
+std::optional<Compiled> at_recompile(FunctionState& state, const Options& options, const Place& place,
                                      const FrameValues& values, int instruction) {
   if (place.segments.empty() || warming_up || options.on_recompile == "compile" || options.follow) return std::nullopt;
   if (instruction == 0 && torch_observed()) return std::nullopt;  // it runs as eager
   std::optional<GuardSet::Failure> failure;
   for (std::size_t i = 0; i < place.segments.size() && !failure; ++i)
-    failure = place.segments[i]->guards->first_failure(values);
+    failure = place.segments[place.in_order(i)]->guards->first_failure(values);
   if (!failure) return std::nullopt;
   const std::string cause = RecompileEvent(state.name, *failure).cause();
   if (options.on_recompile == "eager") {
@@ -138,7 +139,7 @@ constexpr int kFewestNodes = 8;
 Compiled compile_request(FunctionState& state, CodeCache& cache, const Options& options, int entry,
                          const TraceRequest& request, PyObject* callable, int& nodes) {
   const FrameValues& values = request.values;
-  CodeCache::Place& place = cache.place(entry);
+  Place& place = cache.place(entry);
   const auto start = std::chrono::steady_clock::now();
   TraceResult traced = trace(request);
   if (!traced.internal_error.empty()) {
@@ -211,7 +212,7 @@ bool needs_no_graph(const Segment& segment) {
 Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values,
                          int entry, const std::vector<bool>& decisions) {
   const int instruction = cache.instruction_of(entry);
-  CodeCache::Place& place = cache.place(entry);
+  Place& place = cache.place(entry);
   if (cache.compiling) return {};
   std::optional<Options> of_block;
   if (options_overridden()) of_block = effective_options(state);
@@ -235,17 +236,17 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     return {};
   }
   // What follows branches has no other way to run: it is bounded by its bytes only.
-  if (made >= options.recompile_limit && !options.follow) {
-    place.exhausted = true;
-    if (auto failure = place.segments.empty() ? std::nullopt : place.segments.front()->guards->first_failure(values))
+  if (!options.follow && (place.refuses() || !place.may_grow(options.recompile_limit))) {
+    if (place.refused++ > 0) return {};
+    if (auto failure = place.segments.empty() ? std::nullopt : place.latest().guards->first_failure(values))
       note_miss(place, *failure);
     state.events->fallback(state.name, misses_text(place, options.recompile_limit));
     place.misses.clear();
     return {};
   }
   bool explained = false;
-  for (const auto& segment : place.segments) {
-    auto failures = segment->guards->failures(values);
+  for (std::size_t i = 0; i < place.segments.size(); ++i) {
+    const auto failures = place.segments[place.in_order(i)]->guards->failures(values);
     if (failures.empty()) continue;
     if (!explained) {
       state.events->recompile(state.name, failures.front());

@@ -602,19 +602,21 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
   if (!bound.bind(function, args, count, kwnames)) return Frameless::NoSegment;
   const FrameValues values{function, bound.slots()};
   const Running running;
-  auto& segments = cache.place(0).segments;
+  Place& place = cache.place(0);
+  Search search(place, values);
   Decisions decisions;
-  for (std::size_t i = 0; i < segments.size(); i++) {
-    const Segment& segment = *segments[i];
+  bool all = true;  // have been asked
+  while (const auto* next = search.next()) {
+    const Segment& segment = **next;
+    all = all && segment.covers_function;
     if (!segment.covers_function || !segment.follows(decisions.known)) continue;
     BindingsLease lease(*segment.guards);
     if (!segment.guards->holds(values, lease.bindings())) continue;
-    if (i != 0)
-      std::rotate(segments.begin(), segments.begin() + std::ptrdiff_t(i), segments.begin() + std::ptrdiff_t(i) + 1);
+    search.found();
     CodeCache::note_use(segment);
     if (segment.race) [[unlikely]] {
       if (segment.race->retired()) return Frameless::Eager;
-      compared.emplace(state, segments.front());
+      compared.emplace(state, *next);
       if (compared->eagerly()) return Frameless::Eager;
     }
     totals().hits++;
@@ -633,8 +635,7 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
       decisions.meet(std::move(update.decisions));
       const SegmentStatus signals = look_for_signals(cache.options(), values);
       if (signals != SegmentStatus::Done) return signals == SegmentStatus::Eager ? Frameless::Eager : Frameless::Done;
-      // From the first again: other threads may have moved segments, and the call has other decisions now.
-      i = std::size_t(-1);
+      search.restart();  // the call has other decisions now
       continue;
     }
     if (status == SegmentStatus::Retrace) {
@@ -652,7 +653,12 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
     result = status == SegmentStatus::Done ? update.result.release() : nullptr;
     return status == SegmentStatus::Eager ? Frameless::Eager : Frameless::Done;
   }
-  return Frameless::NoSegment;
+  // Where something is to be said of such a call, compile_segment says it.
+  const bool silent = state.options.on_recompile == "compile" && !options_overridden();
+  if (!all || !silent || !place.refuses()) return Frameless::NoSegment;
+  search.found_none();
+  place.refused++;
+  return Frameless::Eager;
 }
 
 }  // namespace

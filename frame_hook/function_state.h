@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "frame_hook/code_cache.h"
+#include "frame_hook/cache/code_cache.h"
 #include "frame_hook/events.h"
 #include "frame_hook/reached_functions.h"
 

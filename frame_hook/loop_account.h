@@ -2,8 +2,7 @@
 ///
 /// A piece has a price that a pass pays each time: guards are asked, arrays are made, locals are written back. CPython
 /// pays for each operation of the array library instead. An account adds up, for one run of a function, what the pieces
-/// save by an estimate that knows their operations and sizes only: it takes no time, so that the same calls are decided
-/// alike in each process (a piece may differ from the library in last bits). After some passes of a loop the account
+/// save by an estimate (cache/savings.h). After some passes of a loop the account
 /// says whose the loop is, and the cache of the code remembers it, until the function is called with something four
 /// times as large.
 #pragma once
@@ -13,14 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "frame_hook/code_cache.h"
+#include "frame_hook/cache/code_cache.h"
 #include "frame_hook/function_state.h"
 
 namespace fj {
-
-/// What the library's operations of a piece take longer in CPython than the piece itself, in nanoseconds, about.
-/// `symbols`: the sizes of this call.
-double saved_nanoseconds(const Segment& segment, std::span<const std::int64_t> symbols);
 
 /// Whether loops may be no part of a graph, but regions or CPython's. A function that follows branches, or that may break
 /// nowhere (fullgraph), has no other way to run, and a back end of the user's is asked for whatever it costs.

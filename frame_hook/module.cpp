@@ -181,7 +181,7 @@ py::dict report(const py::object& compiled) {
   // Pieces without a graph have guards too.
   for (const auto& cache : state.caches)
     for (int i = 0; i < cache->decoded().count; i++)
-      if (const CodeCache::Place* place = cache->known_place(i))
+      if (const Place* place = cache->known_place(i))
         for (const auto& segment : place->segments)
           if (!segment->graph)
             for (const std::string& guard : segment->guards->text()) guards.append(guard);

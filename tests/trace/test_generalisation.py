@@ -557,3 +557,73 @@ def test_sizes_that_have_to_be_equal_are_one_symbol(function):
     before = framejit.cache_info()["kernels_launched"]
     compiled(*square(7))
     assert framejit.cache_info()["kernels_launched"] - before == of_constants
+
+
+def served_by_kinds(f, calls, rounds):
+    """Compares `rounds` rounds of the calls with eager's; the pieces of f, and the counts."""
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for _ in range(rounds):
+        for arguments in calls:
+            compare(Outcome(compiled, arguments, {}), Outcome(f, arguments, {}))
+    return compiled, framejit.cache_info()
+
+
+def test_pieces_that_pay_for_themselves_are_no_storm():
+    large = np.linspace(0, 1, 300_000)
+    calls = [(large, f"a{k}") for k in range(20)]
+
+    def f(x, s):
+        return np.sin(x) * len(s) + (2.0 if s.upper() == s else 3.0)
+
+    compiled, info = served_by_kinds(f, calls, 1)
+    assert info["segments"] == 8
+    compiled, info = served_by_kinds(f, calls, 12)
+    assert info["segments"] == 20 == info["kept_segments"]
+    before = framejit.cache_info()["hits"]
+    for arguments in calls:
+        compiled(*arguments)
+    assert framejit.cache_info()["hits"] - before == 20
+
+
+def test_pieces_that_never_pay_are_few():
+    def f(x, s):
+        return x * (2.0 if s.upper() == s else 3.0)
+
+    _, info = served_by_kinds(f, [(X, f"a{k}") for k in range(1000)], 1)
+    assert 8 <= info["segments"] <= 8 + 4  # one more when the calls that got none have doubled
+    _, info = served_by_kinds(f, [(X, f"a{k}") for k in range(500) for _ in range(2)], 1)
+    assert 8 <= info["segments"] <= 8 + 4
+
+
+def test_thirty_kinds_of_arrays_in_turn_find_their_pieces():
+    dtypes = [np.float64, np.float32, np.int32, np.int64, np.uint8, np.int16]
+    calls = [(np.ones((2,) * rank, dtype),) for dtype in dtypes for rank in range(5)]
+    framejit.reset()
+    compiled = framejit.compile(lambda x: (x + 1).sum(), recompile_limit=100)
+    for _ in range(3):
+        for (x,) in calls:
+            compare(Outcome(compiled, (x,), {}), Outcome(lambda x: (x + 1).sum(), (x,), {}))
+    info = framejit.cache_info()
+    assert info["segments"] == 30 and info["hits"] == 60
+
+
+def test_a_call_that_was_refused_is_served_when_its_values_fit():
+    """An attribute that changes back: the call looks alike and is another one."""
+    class Setting:
+        name = ""
+
+    def f(x, setting):
+        return x * (2.0 if setting.name.upper() == setting.name else 3.0)
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    setting = Setting()
+    for k in [*range(12), *range(40), *range(12)] * 3:
+        setting.name = f"a{k}"
+        compare(Outcome(compiled, (X, setting), {}), Outcome(f, (X, setting), {}))
+    before = framejit.cache_info()["hits"]
+    setting.name = "a3"
+    for _ in range(40):
+        compiled(X, setting)
+    assert framejit.cache_info()["hits"] - before >= 24

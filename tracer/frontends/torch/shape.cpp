@@ -761,7 +761,10 @@ V torch_one_hot(Tracer& tracer, const Arguments& arguments) {
   shape.push_back(count);
   const ValueId equal = emit(tracer, Op::eq, {broadcast_to(tracer, expand_axis(tracer, given, classes->rank()), shape),
                                               broadcast_to(tracer, all, shape)});
-  return torch_fresh(tracer, cast(tracer, equal, DType::I64));
+  V result = torch_fresh(tracer, cast(tracer, equal, DType::I64));
+  if (!tracer.decide(product(classes->shape), Py_EQ, 0))
+    *array_of(result)->torch_version = 2;  // eager fills zeros in place
+  return result;
 }
 
 V torch_repeat_interleave(Tracer& tracer, const Arguments& arguments) {

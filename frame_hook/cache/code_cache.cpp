@@ -1,5 +1,5 @@
 // Segments by the instruction they start at. See code_cache.h for why no lock is needed.
-#include "frame_hook/code_cache.h"
+#include "frame_hook/cache/code_cache.h"
 
 #include <algorithm>
 #include <set>
@@ -16,7 +16,7 @@ std::set<CodeCache*>& live() {
 }
 std::uint64_t dropped_segments = 0;
 
-std::span<const std::shared_ptr<const Segment>> segments_of(const std::unique_ptr<CodeCache::Place>& place) {
+std::span<const std::shared_ptr<const Segment>> segments_of(const std::unique_ptr<Place>& place) {
   if (!place) return {};
   return place->segments;
 }
@@ -58,27 +58,25 @@ void CodeCache::judge_again(std::int64_t magnitude) {
 std::shared_ptr<const Segment> CodeCache::find(int entry, const FrameValues& values, GuardBindings& bindings,
                                                const std::vector<bool>& decisions,
                                                const std::vector<std::shared_ptr<const Segment>>& failed) {
-  auto& segments = place(entry).segments;
-  for (std::size_t i = 0; i < segments.size(); i++) {
+  Search search(place(entry), values);
+  while (const auto* segment = search.next()) {
     bindings.owned.clear();
-    if (!segments[i]->follows(decisions)) continue;
-    if (std::find(failed.begin(), failed.end(), segments[i]) != failed.end()) continue;
-    if (!segments[i]->guards->holds(values, bindings)) continue;
-    if (i != 0)
-      std::rotate(segments.begin(), segments.begin() + std::ptrdiff_t(i), segments.begin() + std::ptrdiff_t(i) + 1);
-    note_use(*segments.front());
-    return segments.front();
+    if (!(*segment)->follows(decisions)) continue;
+    if (std::find(failed.begin(), failed.end(), *segment) != failed.end()) continue;
+    if (!(*segment)->guards->holds(values, bindings)) continue;
+    search.found();
+    note_use(**segment);
+    return *segment;
   }
+  search.found_none();
   return nullptr;
 }
 
 void CodeCache::publish(int entry, std::shared_ptr<const Segment> segment) {
   Place& target = place(entry);
-  target.traced = true;
-  target.covers = target.covers || segment->covers_function;
   const Segment* fresh = segment.get();
-  note_use(*fresh);
-  target.segments.insert(target.segments.begin(), std::move(segment));
+  fresh->last_used = ++clock_;
+  target.add(std::move(segment));
   if (options_.kept_bytes >= 0) make_room(std::uint64_t(options_.kept_bytes), fresh);
 }
 

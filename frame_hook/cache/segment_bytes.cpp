@@ -1,5 +1,5 @@
 // Start at bytes_of, at the end. Each `held_by` counts what an object holds outside of itself.
-#include "frame_hook/segment_bytes.h"
+#include "frame_hook/cache/segment_bytes.h"
 
 #include <algorithm>
 #include <optional>

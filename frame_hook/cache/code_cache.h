@@ -1,6 +1,6 @@
 /// The compiled segments of one function under one set of options.
 ///
-/// Places are instructions; each holds the few segments that start there, most recently used first. Everything here
+/// Places are instructions; each holds the segments that start there. Everything here
 /// happens with the GIL held: guards run no Python code, so a search is never interrupted, and whoever found a segment
 /// keeps it alive while it runs, by a reference or by Running. Publishing after a compilation (which releases the GIL)
 /// adds to what others have added meanwhile.
@@ -16,6 +16,7 @@
 
 #include "cpython/cpython.h"
 #include "cpython/ref.h"
+#include "frame_hook/cache/place.h"
 #include "frame_hook/loop_regions.h"
 #include "runtime/base/options.h"
 #include "tracer/interpreter/loops.h"
@@ -57,21 +58,6 @@ class CodeCache {
   /// Null with an error set if the code can't be decoded.
   static std::shared_ptr<CodeCache> create(PyCodeObject* code, Options options);
 
-  /// What made calls miss, by the leaf that differed: said when the place gives up.
-  struct Miss {
-    std::string leaf, location;
-    std::vector<std::string> found;  // the first few
-    int count = 0;
-  };
-  struct Place {
-    std::vector<std::shared_ptr<const Segment>> segments;
-    Generalisations generalise;
-    std::vector<Miss> misses;
-    bool traced = false;
-    bool exhausted = false;   // the limit is reached: what matches nothing runs in CPython from here
-    bool covers = false;      // some segment here needs no frame
-  };
-
   bool own = false;  // for the options that the function was compiled with, which hold outside of blocks of others
 
   struct JudgedLoop : Loop {
@@ -105,7 +91,7 @@ class CodeCache {
   /// The loop is to be unrolled from the next call on: pieces that end in front of it are dropped.
   void unroll(JudgedLoop& loop);
 
-  /// A segment of this place whose guards hold, moved to the front; `bindings` are its.
+  /// A segment of this place whose guards hold; `bindings` are its.
   /// `decisions`: the first ones of a followed segment, which is none of `failed`.
   std::shared_ptr<const Segment> find(int entry, const FrameValues& values, GuardBindings& bindings,
                                       const std::vector<bool>& decisions,
@@ -121,7 +107,10 @@ class CodeCache {
   void publish(int entry, std::shared_ptr<const Segment> segment);
   /// Drops a segment that was made from a wrong prediction, so that it is traced again.
   void forget(int entry, const Segment* segment);
-  static void note_use(const Segment& segment) { segment.last_used = ++clock_; }
+  static void note_use(const Segment& segment) {
+    segment.last_used = ++clock_;
+    ++segment.uses;
+  }
 
   struct Usage {
     std::uint64_t bytes = 0, segments = 0, dropped = 0;
