@@ -119,6 +119,7 @@ struct Way {
   bool asked = false;               // one of these questions was asked
   std::optional<Exit> first_break;  // of the first run, which goes furthest
   bool unedited = false;            // the user's edit has not been given the piece
+  bool breaks_once = false;         // at a cached function: by the next call its cache holds the result
 };
 
 std::unique_ptr<Segment> trace_way(const TraceRequest& request, Way& way) {
@@ -128,7 +129,8 @@ std::unique_ptr<Segment> trace_way(const TraceRequest& request, Way& way) {
   int stop_step = -1;
   Exit exit;
   while (true) {
-    if (stop_step == 0) return empty_segment(request, std::move(exit));
+    way.breaks_once = !learnt.empty_caches.empty();
+    if (stop_step == 0 && !way.breaks_once) return empty_segment(request, std::move(exit));
     if (request.record) request.record->clear();
     TraceRun tracer(request, decodes, learnt, stop_step);
     int broke_at = -1;
@@ -256,14 +258,15 @@ bool may_raise(const Way& way) {
 
 /// Whether the code is to be compiled as it runs when it is told of a compiler: this goes further than CPython's way,
 /// not past an error of that one, and has no error of its own. What it changes besides (masks left out, other sizes) is
-/// nothing that eager code does.
+/// nothing that eager code does. As far is further where it breaks in this call alone: the next call traces it again.
 bool goes_further(const Way& told, const Segment& there, const Way& eager, const Segment& here) {
   if (there.exit.kind == Exit::Kind::Handover) return !has_array_work(here);  // CPython runs it, and is told nothing
   if (there.eager_gradient) return false;                                     // nor is it where torch has to derive
   if (may_raise(told) && told.first_break->instruction != eager.first_break->instruction) return false;
   const bool whole = there.exit.kind == Exit::Kind::Return;
   if (raises(eager) && (whole || there.exit.instruction > eager.first_break->instruction)) return false;
-  return whole || there.exit.instruction > here.exit.instruction;
+  if (whole || there.exit.instruction > here.exit.instruction) return true;
+  return told.breaks_once && there.exit.instruction == here.exit.instruction;
 }
 
 /// Torch's questions whether code is compiled are answered as in CPython. Where that way breaks, the code is told of a

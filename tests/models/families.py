@@ -167,9 +167,6 @@ FAMILIES = {**TRANSFORMERS, **CONVOLUTIONS}
 PIECES = {
     # The first call notes the kind of the loss in the configuration, which makes the second call another graph.
     **{(family, training): (2, []) for family in ("vit", "resnet", "mobilenet_v2", "efficientnet", "convnext") for training in (False, True)},
-    # A cached function warns once that the configuration names no loss. As this breaks in any case, the model is told of no compiler
-    # (torch.compiler.is_compiling), and branches on its mask too.
-    **{("gpt2", training): (2, ["BranchOnData", "UnknownCall"]) for training in (False, True)},
     # The product of the experts has a derivative in Python. As this breaks in any case, the model is told of no compiler either.
     ("mixtral", True): (9, ["BranchOnData", "Gradient", "UnsupportedOperation"]),
     # These would raise if they were told of a compiler. What they do instead iterates, and breaks inside in each function that leads there,

@@ -2,6 +2,8 @@
 import functools
 import gc
 import logging
+import sys
+import types
 import typing
 import weakref
 
@@ -181,6 +183,78 @@ def test_a_message_that_is_in_the_cache_when_the_function_is_compiled():
 
     LOGGER.warning_once("known")
     same_as_eager(f, X, breaks=())
+
+
+OTHER_MODULE = """
+import functools, logging
+
+class Logger(logging.Logger):
+    @functools.lru_cache(None)
+    def warning_once(self, *arguments):
+        self.warning(*arguments)
+
+LOGGER = Logger("framejit.tests.elsewhere")
+
+class State:
+    written = None
+
+STATE = State()
+
+def scaled(x, log):
+    STATE.written = len(log)
+    LOGGER.warning_once(f"scale of {len(x.shape)} axes")
+    return x * 2
+"""
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """A module of its own, as that of a model's base class is, and what it logs, with what was written by then."""
+    module = types.ModuleType("framejit_tests_elsewhere")
+    exec(compile(OTHER_MODULE, __file__, "exec"), module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    module.messages = []
+    handler = logging.Handler()
+    handler.emit = lambda record: module.messages.append((record.getMessage(), module.STATE.written, record.funcName))
+    module.LOGGER.addHandler(handler)
+    return module
+
+
+def test_a_function_of_another_module_logs_once_after_what_it_wrote(elsewhere):
+    scaled = elsewhere.scaled
+
+    def f(x, log):
+        log.append(1)
+        return scaled(x + 1, log) + len(log)
+
+    compiled, log = framejit.compile(f), []
+    for calls in range(1, 5):
+        assert_same(compiled(X, log), (X + 1) * 2 + calls)
+        assert elsewhere.messages == [("scale of 2 axes", 1, "warning_once")] and elsewhere.STATE.written == calls
+    report = framejit.explain(compiled).so_far()
+    assert {"mul", "add"} <= {node.op for node in report.graphs[-1].nodes}
+    assert {b.name for b in report.breaks} <= {"UnknownCall", "Lock"}
+
+
+@needs_torch
+def test_code_that_logs_once_is_told_of_a_compiler_all_the_same(elsewhere):
+    scaled = elsewhere.scaled
+
+    def part(x):
+        if not torch.compiler.is_compiling() and (x == 5).any():
+            return x - 1
+        return x + 1
+
+    def f(x, log):
+        return scaled(part(x), log) + 1
+
+    compiled, x = framejit.compile(f), torch.arange(4.0)
+    for _ in range(4):
+        assert_same(compiled(x, []), (x + 1) * 2 + 1)
+    assert len(elsewhere.messages) == 1
+    report = framejit.explain(compiled).so_far()
+    assert {b.name for b in report.breaks} <= {"UnknownCall", "Lock"}, report
+    assert {"mul", "add"} <= {node.op for node in report.graphs[-1].nodes}  # the last trace is whole
 
 
 @pytest.mark.parametrize("text", [

@@ -101,13 +101,23 @@ bool is_cache_key(PyObject* object) {
                      is_cache_key);
 }
 
+/// Whether these are the globals of a module that is imported: of one whose functions are inlined.
+bool is_module_globals(PyObject* globals) {
+  PyObject* name = PyDict_CheckExact(globals) ? PyDict_GetItemString(globals, "__name__") : nullptr;
+  PyObject* module = name ? PyDict_GetItemWithError(PyImport_GetModuleDict(), name) : nullptr;
+  PyErr_Clear();
+  return module && PyModule_Check(module) && PyModule_GetDict(module) == globals;
+}
+
 /// Whether a module has the object under a name, or has a module that has it.
 bool is_of_globals(SourceRef source) {
   for (; source; source = source->base) {
     if (source->kind == SourceKind::Global) return true;
     const bool of_module = source->kind == SourceKind::Attribute && source->base &&
                            source->base->kind == SourceKind::Constant && PyModule_Check(source->base->key.get());
-    if (of_module) return true;
+    const bool of_globals = source->kind == SourceKind::DictItem && source->base &&
+                            source->base->kind == SourceKind::Constant && is_module_globals(source->base->key.get());
+    if (of_module || of_globals) return true;
     if (source->kind != SourceKind::Attribute) return false;
   }
   return false;
@@ -175,8 +185,14 @@ V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<
     t.cached->expectations.push_back({Ref<>::borrow(wrapper), arguments, names, {}, true, value});
     return value;
   }
-  if (changed && (!held || !plain(plain, held.get())))
+  // Once the cache holds it, it is a value from outside.
+  const auto ask_again = [&] {
+    if (keywords.empty()) t.learnt.empty_caches.emplace_back(Ref<>::borrow(wrapper), arguments);
+  };
+  if (changed && (!held || !plain(plain, held.get()))) {
+    ask_again();
     break_graph(BreakReason::UnknownCall, "a cached function after side effects");
+  }
   if (held && plain(plain, held.get())) {
     // Within another cached function, the run of that one by its cache is what asks.
     if (!t.cached->expecting)
@@ -199,10 +215,6 @@ V call_lru_cache(TraceRun& t, const V& callable, PyObject* wrapper, std::vector<
     ~Restore() { expecting = false; }
   };
   V result;
-  // Once the cache holds it, it is a value from outside.
-  const auto ask_again = [&] {
-    if (keywords.empty()) t.learnt.empty_caches.emplace_back(Ref<>::borrow(wrapper), arguments);
-  };
   {
     // Calls of cached functions within it are those of the cache's own run.
     t.cached->expecting = true;
