@@ -21,6 +21,7 @@
 #include "tracer/values/numbers/computed_numbers.h"
 #include "tracer/values/numbers/derived_values.h"
 #include "tracer/values/numbers/operators.h"
+#include "tracer/values/numbers/truths.h"
 #include "tracer/values/outside_objects.h"
 #include "tracer/values/proxies.h"
 #include "tracer/values/text.h"
@@ -375,7 +376,7 @@ V builtin_float(TraceRun& t, Arguments_& a, Keywords& k) {
 
 V builtin_bool(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("bool", a, k, 0, 1);
-  return t.boolean(!a.empty() && t.truth(a[0]));
+  return a.empty() ? t.boolean(false) : truth_value(t, a[0]);
 }
 
 V builtin_vars(TraceRun& t, Arguments_& a, Keywords& k) {
@@ -603,7 +604,7 @@ V operator_setitem(TraceRun& t, Arguments_& a, Keywords& k) {
 }
 V operator_not(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("not_", a, k, 1, 1);
-  return t.boolean(!t.truth(a[0]));
+  return negated(t, a[0]);
 }
 V operator_is(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("is_", a, k, 2, 2);
@@ -615,7 +616,7 @@ V operator_is_not(TraceRun& t, Arguments_& a, Keywords& k) {
 }
 V operator_contains(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("contains", a, k, 2, 2);
-  return t.boolean(contains(t, a[0], a[1]));
+  return contains(t, a[0], a[1]);
 }
 
 constexpr BuiltinRow kRows[] = {

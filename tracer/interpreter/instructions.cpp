@@ -21,6 +21,7 @@
 #include "tracer/values/generators.h"
 #include "tracer/values/numbers/derived_values.h"
 #include "tracer/values/numbers/operators.h"
+#include "tracer/values/numbers/truths.h"
 #include "tracer/values/outside_objects.h"
 #include "tracer/values/text.h"
 
@@ -359,8 +360,7 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       return push(unary(*this, instr.opcode, value));
     }
     case FJ_UNARY_NOT: {
-      V value = pop(frame);
-      return push(truth(value) ? boolean(false) : boolean(true));
+      return push(negated(*this, pop(frame)));
     }
     case FJ_TO_BOOL: {
       V value = pop(frame);
@@ -409,7 +409,8 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     }
     case FJ_CONTAINS_OP: {
       V container = pop(frame), item = pop(frame);
-      return push(contains(*this, container, item) != bool(arg) ? boolean(true) : boolean(false));
+      V found = contains(*this, container, item);
+      return push(arg ? negated(*this, found) : found);
     }
 
     // ---- jumps

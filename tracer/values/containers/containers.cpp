@@ -23,6 +23,7 @@
 #include "tracer/values/containers/iterators.h"
 #include "tracer/values/numbers/derived_values.h"
 #include "tracer/values/numbers/operators.h"
+#include "tracer/values/numbers/truths.h"
 #include "tracer/values/outside_objects.h"
 #include "tracer/values/proxies.h"
 
@@ -695,7 +696,7 @@ V container_method(TraceRun& t, const V& owner, const std::string& name, std::ve
       delete_item(t, owner, positional[0]);
       result = t.none();
     }
-    if (name == "__contains__" && count == 1) result = t.boolean(contains(t, owner, positional[0]));
+    if (name == "__contains__" && count == 1) result = contains(t, owner, positional[0]);
     if (name == "__iter__" && count == 0) result = make_iterator(t, owner);
     if (name == "__reversed__" && count == 0)
       result = t.call(wrap_constant(t, PyDict_GetItemString(PyEval_GetBuiltins(), "reversed")), {owner}, {});

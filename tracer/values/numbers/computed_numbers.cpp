@@ -297,12 +297,21 @@ std::optional<V> computed_compare(TraceRun& t, int comparison, const V& a, const
     if (value->kind == ValueKind::SymInt) return fits_double(t, value) ? as_float(t, value) : ValueId{};
     auto* object = as<ObjectValue>(value);
     if (!object || !PyLong_Check(object->object.get()))
-      return changing_float(t, value).valid() || object ? as_float(t, value) : ValueId{};
+      return value->kind == ValueKind::Number || object ? as_float(t, value) : ValueId{};
     int overflow = 0;
     const long long number = PyLong_AsLongLongAndOverflow(object->object.get(), &overflow);
     return overflow == 0 && std::abs(number) <= (1LL << 53) ? as_float(t, value) : ValueId{};
   };
-  const ValueId left = comparable(a), right = left.valid() ? comparable(b) : ValueId{};
+  // Two ints are compared as such.
+  auto whole = [&](const V& value) -> ValueId {
+    if (auto* number = as<NumberValue>(value)) return cast(t, number->contents, DType::I64);
+    if (auto* symbolic = as<SymIntValue>(value)) return size_value(t, symbolic->expression, DType::I64);
+    const auto known = t.constant_int(value);
+    return known ? fj::constant(t, DType::I64, *known) : ValueId{};
+  };
+  const bool ints = is_int(a) && is_int(b) && settled(t, a) == a && settled(t, b) == b;
+  ValueId left = ints ? whole(a) : ValueId{}, right = left.valid() ? whole(b) : ValueId{};
+  if (!right.valid()) left = comparable(a), right = left.valid() ? comparable(b) : ValueId{};
   if (!right.valid()) {
     if (V x = settled(t, a), y = settled(t, b); x != a || y != b) return t.compare(comparison, x, y);
     break_graph(BreakReason::ScalarFromArray,

@@ -23,6 +23,7 @@
 #include "tracer/values/numbers/computed_numbers.h"
 #include "tracer/values/numbers/derived_values.h"
 #include "tracer/values/numbers/size_ranges.h"
+#include "tracer/values/numbers/truths.h"
 #include "tracer/values/outside_objects.h"
 #include "tracer/values/proxies.h"
 #include "tracer/values/text.h"
@@ -644,7 +645,7 @@ std::optional<V> try_comparison(TraceRun& t, int comparison, const V& a, const V
     V answer = t.call(method, {other}, {});
     auto* object = as<ObjectValue>(answer);
     if (object && object->object.get() == Py_NotImplemented) return std::nullopt;
-    return inverted ? t.boolean(!t.truth(answer)) : answer;
+    return inverted ? negated(t, answer) : answer;
   };
   const bool classes = (a->kind == ValueKind::Object || a->kind == ValueKind::Instance) &&
                        (b->kind == ValueKind::Object || b->kind == ValueKind::Instance);
@@ -805,58 +806,6 @@ V builtin_compare(TraceRun& t, int comparison, const V& a, const V& b) {
           BreakReason::ErrorWhileTracing, "compares " + describe(a) + " with " + describe(b));
   }
   break_graph(BreakReason::UnsupportedObject, "compares " + describe(a) + " with " + describe(b));
-}
-
-namespace {
-
-/// `in` of what has no __contains__: takes items until one is found.
-bool iterates_to(TraceRun& tracer, const V& container, const V& item) {
-  V iterator = make_iterator(tracer, container);
-  while (V element = next(tracer, iterator)) {
-    if (same_or_equal(tracer, element, item)) return true;
-    tracer.check_limits();
-  }
-  return false;
-}
-
-}  // namespace
-
-bool contains(TraceRun& t, const V& container, const V& item) {
-  switch (container->kind) {
-    case ValueKind::Tuple:
-      if (as<TupleValue>(container)->view_of) return view_contains(t, *as<TupleValue>(container), item);
-      [[fallthrough]];
-    case ValueKind::List: case ValueKind::Range: case ValueKind::Iterator:
-      if (V method = python_method(t, container, "__contains__")) return t.truth(t.call(method, {item}, {}));
-      return iterates_to(t, container, item);
-    case ValueKind::Dict:
-      return dict_find(t, *as<DictValue>(container), dict_key(t, container, item).get()) != nullptr;
-    case ValueKind::Set: {
-      Ref<> key = item->kind == ValueKind::Set ? as<SetValue>(item)->real : constant_key(t, item);
-      return set_contains(t, *as<SetValue>(container), key);
-    }
-    default: break;
-  }
-  if (V method = python_method(t, container, "__contains__")) return t.truth(t.call(method, {item}, {}));
-  if (V part = builtin_part(t, container)) return contains(t, part, item);
-  if (V mapping = proxied_mapping(t, container)) return contains(t, mapping, item);
-  auto* text = as<ObjectValue>(container);
-  PyObject* const contains_function = once([] { return operator_function("contains"); });
-  if (V answer = text && PyUnicode_CheckExact(text->object.get()) ? result_of(t, contains_function, {container, item})
-                                                                  : nullptr)
-    return t.truth(answer);
-  PyObject* left = t.constant_object(container);
-  if (left && is_plain(left)) {
-    Ref<> right = t.constant_object(number_part(t, item));
-    if (right) {
-      const int answer = PySequence_Contains(left, right.get());
-      if (answer < 0) raise_python_error(t);
-      return answer;
-    }
-  } else if (container->kind == ValueKind::Object || container->kind == ValueKind::Instance) {
-    return iterates_to(t, container, item);
-  }
-  break_graph(BreakReason::UnsupportedObject, "`in` of " + describe(container));
 }
 
 }  // namespace fj

@@ -10,7 +10,6 @@ class TraceRun;
 V unary(TraceRun& t, int opcode, const V& a);
 /// abs() of a NumPy scalar; null: another object.
 V scalar_abs(TraceRun& t, const V& value);
-bool contains(TraceRun& t, const V& container, const V& item);
 /// `a.__add__(b)` and so on of C types; null: `name` is no operator's.
 V operator_method(TraceRun& t, const std::string& name, const V& owner, const V& other);
 bool operator_method_known(const std::string& name);
