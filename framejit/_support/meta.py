@@ -74,10 +74,30 @@ def _recurrent(gates):
     return results
 
 
+def _grouped_products(input, mat2, offs=None, bias=None, out_dtype=None):
+    """Products of groups of rows, columns or matrices. The meta call wants bfloat16, which CPUs do not; each row begins at 16 bytes."""
+    if bias is not None or out_dtype not in (None, input.dtype) or input.dtype != mat2.dtype or input.dtype not in (torch.float32, torch.float16):
+        return NotImplemented
+    ranks = input.dim(), mat2.dim()
+    if not all(rank in (2, 3) for rank in ranks) or (offs is None) != (ranks == (3, 3)) or input.shape[-1] != mat2.shape[-2]:
+        return NotImplemented
+    if offs is not None and (offs.dim() != 1 or offs.dtype != torch.int32):
+        return NotImplemented
+    groups = {(2, 3): mat2.shape, (3, 2): input.shape, (3, 3): input.shape}.get(ranks, (None,))[0]
+    if groups is not None and (groups != mat2.shape[0] if offs is None else groups != offs.shape[0]):
+        return NotImplemented
+    rows, columns, each = input.shape[-2], mat2.shape[-1], 16 // input.element_size()
+    wide = (columns + each - 1) // each * each
+    if ranks in ((2, 3), (3, 2)):
+        return torch.empty_strided((rows, columns), (wide, 1), dtype=input.dtype, device="meta")
+    count = offs.shape[0] if offs is not None else groups
+    return torch.empty_strided((count, rows, columns), (rows * wide, wide, 1), dtype=input.dtype, device="meta")
+
+
 # By the name of a function: what gives a result like that of the function on the CPU. It takes the function's own arguments, with meta
 # tensors in the places of tensors. NotImplemented, or an error: the rule does not say, and the function runs on the meta tensors. A row is
 # worth its line where that gives other strides than the CPU does, imports much, or takes long.
-rules = {"scaled_dot_product_attention": _attention,
+rules = {"scaled_dot_product_attention": _attention, "_grouped_mm": _grouped_products, "grouped_mm": _grouped_products,
          **{name: _recurrent(gates) for name, gates in (("rnn_tanh", 1), ("rnn_relu", 1), ("gru", 3), ("lstm", 4))},
          **{f"conv{axes}d": _convolution(axes) for axes in (1, 2, 3)},
          **{f"conv_transpose{axes}d": _convolution(axes, transposed=True) for axes in (1, 2, 3)}}

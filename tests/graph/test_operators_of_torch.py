@@ -151,6 +151,72 @@ def test_an_operator_without_a_derivative():
     assert texts[0] == texts[1]
 
 
+def test_an_operator_whose_derivative_is_another_operator():
+    """As that of a product of experts is, whose loop over them is hidden in two operators."""
+    calls = []
+
+    @torch.library.custom_op("framejit_tests::scaled", mutates_args=())
+    def scaled(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.stack([row * factor for row, factor in zip(x, w.tolist())])
+
+    @torch.library.custom_op("framejit_tests::scaled_backward", mutates_args=())
+    def scaled_backward(x: torch.Tensor, w: torch.Tensor, cotangent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        calls.append(len(x))
+        return cotangent * w[:, None], (cotangent * x).sum(1)
+
+    scaled.register_fake(lambda x, w: torch.empty_like(x))
+    scaled_backward.register_fake(lambda x, w, cotangent: (torch.empty_like(x), torch.empty_like(w)))
+
+    def backward(ctx, cotangent):
+        return torch.ops.framejit_tests.scaled_backward(*ctx.saved_tensors, cotangent)
+
+    scaled.register_autograd(backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
+
+    def f(x, w):
+        return scaled(x * 2, w).tanh()
+
+    compiled = framejit.compile(f, fullgraph=True)
+    for size, needs in ((4, (True, True)), (4, (False, True)), (5, (True, False))):
+        x, w = (torch.linspace(-1, 2, size * 3).reshape(size, 3).requires_grad_(needs[0]), torch.linspace(0, 1, size).requires_grad_(needs[1]))
+        wanted = [array for array, needed in zip((x, w), needs) if needed]
+        for call in (compiled, compiled):
+            del calls[:]
+            result, expected = call(x, w), f(x, w)
+            torch.testing.assert_close(result, expected)
+            assert calls == []  # no backward was asked for
+            ours, eager = torch.autograd.grad(result.sum(), wanted), torch.autograd.grad(expected.sum(), wanted)
+            torch.testing.assert_close(ours, eager)
+            assert calls == [size, size]
+    x, w = torch.ones(2, 3, requires_grad=True), torch.ones(2, requires_grad=True)
+    for call in (f, compiled):  # the other operator has no derivative
+        gradient, = torch.autograd.grad(call(x, w).sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="no autograd formula was registered|does not require grad"):
+            torch.autograd.grad(gradient.sum(), w)
+
+
+def test_an_operator_that_a_derivative_calls_for_its_effect_alone():
+    calls = []
+
+    @torch.library.custom_op("framejit_tests::noted", mutates_args=())
+    def noted(x: torch.Tensor) -> torch.Tensor:
+        calls.append(len(x))
+        return x * 2
+
+    noted.register_fake(torch.empty_like)
+
+    def backward(ctx, cotangent):
+        torch.ops.framejit_tests.noted(cotangent)
+        return cotangent * 2
+
+    noted.register_autograd(backward)
+    x = torch.ones(3, requires_grad=True)
+    compiled = framejit.compile(lambda x: noted(x + 1).tanh())
+    for _ in range(2):
+        del calls[:]
+        compiled(x).sum().backward()
+        assert calls == [3, 3]
+
+
 def test_an_operator_that_is_declared_random():
     @torch.library.custom_op("framejit_tests::drawn", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
     def drawn(x: torch.Tensor) -> torch.Tensor:

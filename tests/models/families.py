@@ -167,8 +167,6 @@ FAMILIES = {**TRANSFORMERS, **CONVOLUTIONS}
 PIECES = {
     # The first call notes the kind of the loss in the configuration, which makes the second call another graph.
     **{(family, training): (2, []) for family in ("vit", "resnet", "mobilenet_v2", "efficientnet", "convnext") for training in (False, True)},
-    # The product of the experts has a derivative in Python. As this breaks in any case, the model is told of no compiler either.
-    ("mixtral", True): (9, ["BranchOnData", "Gradient", "UnsupportedOperation"]),
     # These would raise if they were told of a compiler. What they do instead iterates, and breaks inside in each function that leads there,
     # and reads tokens.
     **{("switch", training): (3, ["CannotRebuild"] * 8) for training in (False, True)},

@@ -9,6 +9,7 @@
 #include "arrays/torch_modes.h"
 #include "graph_ir/ops.h"
 #include "runtime/base/error.h"
+#include "segment/library_calls/extern_schema.h"
 #include "tracer/frontends/builders.h"
 #include "tracer/frontends/torch/torch.h"
 #include "tracer/gradients/torch_transforms.h"
@@ -55,14 +56,22 @@ struct Packed {
   std::vector<Type> types_;
 };
 
-/// Refuses what a trace of the derivative has done besides computing.
-void check_computes_only(TraceRun& t, std::size_t nodes_before) {
+/// Refuses what a trace of the derivative has done besides computing `gradients`. An operator that somebody registered is
+/// taken not to draw random numbers, as in a forward, unless it is declared to; what it gives has to be read, since torch
+/// calls it whether anybody reads that or not.
+void check_computes_only(TraceRun& t, std::size_t nodes_before, const std::vector<ValueId>& gradients) {
+  std::set<ValueId> read(gradients.begin(), gradients.end());
+  for (std::size_t i = nodes_before; i < t.graph().nodes.size(); ++i)
+    read.insert(t.graph().nodes[i].operands.begin(), t.graph().nodes[i].operands.end());
   for (std::size_t i = nodes_before; i < t.graph().nodes.size(); ++i) {
     const Node& node = t.graph().nodes[i];
     if (counts_size(node.op)) no_rule("that has arrays whose size depends on data");
     if (node.op != Op::extern_call) continue;
     const ExternCall& call = (*t.externs)[node.attrs.get<std::int64_t>("handle")];
-    if (call.random || call.once || !call.mutated.empty()) no_rule("that calls `" + call.name + "`");
+    const bool is_read = std::any_of(node.results.begin(), node.results.end(),
+                                     [&](ValueId result) { return read.contains(result); });
+    const bool draws = call.random && !(extern_effects(call.name).repeatable && is_read);
+    if (draws || call.once || !call.mutated.empty()) no_rule("that calls `" + call.name + "`");
     t.graph().spare_calls.insert(node.results[0]);
   }
 }
@@ -185,7 +194,7 @@ V derived_by(TraceRun& t, const V& results, const V& values, const V& inputs, co
     gradients.push_back(t.read(*gradient));
     if (graph.type(gradients.back()) != graph.type(wanted[i])) no_rule("that returns a gradient of another type");
   }
-  check_computes_only(t, nodes);
+  check_computes_only(t, nodes, gradients);
   std::vector<ValueId> kept = read_from_before(graph, nodes, gradients, cotangent), all{cotangent};
   all.insert(all.end(), kept.begin(), kept.end());
   auto pullback = std::make_shared<Graph>(part_of_graph(graph, all, gradients));
