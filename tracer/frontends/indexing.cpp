@@ -67,6 +67,11 @@ Index::Item parse_item(Tracer& tracer, Library library, const V& item) {
     return result;
   }
   if (V number = tracer.scalar_index(item)) return parse_item(tracer, library, number);
+  if (const ValueId computed = computed_integer(tracer, item); computed.valid()) {
+    result.kind = Kind::Integer;
+    result.computed = computed;
+    return result;
+  }
   PyObject* object = tracer.constant_object(item);
   if (!object) unsupported("indexing by this object");
   if (object == Py_None) {
@@ -152,7 +157,9 @@ Array apply_basic(Tracer& tracer, const Array& x, const std::vector<Index::Item>
     }
     const SymDim size = view->shape[axis];
     if (item.kind == Kind::Integer) {
-      view = view_slice(tracer, view, axis, wrap_index(tracer, item.integer, size), 1, 1);
+      const SymDim place = item.computed.valid() ? computed_index(tracer, item.computed, size)
+                                                 : wrap_index(tracer, item.integer, size);
+      view = view_slice(tracer, view, axis, place, 1, 1);
       removed.push_back(axis);
     } else {
       if (!full_slice(tracer, item)) {
@@ -461,6 +468,15 @@ SliceBounds slice_bounds(Tracer& tracer, const Index::Item& item, const SymDim& 
   }
   bounds.size = step == 1 ? span : floor_divide(tracer, span + (step - 1), step);
   return bounds;
+}
+
+SymDim computed_index(Tracer& tracer, ValueId index, const SymDim& size) {
+  const ValueId count = size_value(tracer, size, DType::I64), zero = constant_like(tracer, count, 0);
+  const ValueId negative = pointwise(tracer, Op::lt, {index, zero});
+  const ValueId place = pointwise(tracer, Op::where, {negative, pointwise(tracer, Op::add, {index, count}), index});
+  const ValueId holds = pointwise(tracer, Op::bit_and, {pointwise(tracer, Op::ge, {place, zero}),
+                                                        pointwise(tracer, Op::lt, {place, count})});
+  return tracer.size_of_number(tracer.checked(place, holds), size);
 }
 
 Array index_view(Tracer& tracer, const Array& x, const Index& index) {

@@ -17,6 +17,7 @@ struct Index {
     SymDim integer;          // Integer
     V start, stop, step;     // Slice; null or None: absent
     V array;                 // IntegerArray, Mask: an Array
+    ValueId computed = {};   // Integer, in place of `integer`: one that the program computes
   };
   std::vector<Item> items;
   bool has(Item::Kind kind) const;
@@ -36,6 +37,9 @@ Array index_gather(Tracer& tracer, const Array& x, const Index& index);
 void index_scatter(Tracer& tracer, const Array& x, const Index& index, ValueId value, Op op = Op::scatter);
 /// x[index] = value: `value` is broadcast and cast.
 void index_assign(Tracer& tracer, const Array& x, const Index& index, ValueId value);
+/// The place that an index means which the program computes, counted from the front. The program fails where it is out of
+/// range, and the library raises.
+SymDim computed_index(Tracer& tracer, ValueId index, const SymDim& size);
 /// start and size of a slice on an axis of `size` elements, by Python's rules.
 struct SliceBounds {
   SymDim start, size;

@@ -56,9 +56,9 @@ struct Packed {
   std::vector<Type> types_;
 };
 
-/// Refuses what a trace of the derivative has done besides computing `gradients`. An operator that somebody registered is
-/// taken not to draw random numbers, as in a forward, unless it is declared to; what it gives has to be read, since torch
-/// calls it whether anybody reads that or not.
+/// Refuses what a trace of the derivative has done besides computing `gradients`. An operator that somebody registered
+/// is taken not to draw random numbers, as in a forward, unless it is declared to; what it gives has to be read, since
+/// torch calls it whether anybody reads that or not.
 void check_computes_only(TraceRun& t, std::size_t nodes_before, const std::vector<ValueId>& gradients) {
   std::set<ValueId> read(gradients.begin(), gradients.end());
   for (std::size_t i = nodes_before; i < t.graph().nodes.size(); ++i)

@@ -263,11 +263,45 @@ V torch_broadcast_to(Tracer& tracer, const Arguments& arguments) {
   return expanded(tracer, self(tracer, arguments), torch_sizes(tracer, arguments, 1, "size"));
 }
 
+namespace {
+
+/// Start and length of a part of an axis of `whole` elements, of which the program computes one or both. It fails where
+/// they are out of range, and torch raises.
+std::pair<SymDim, SymDim> computed_part(Tracer& tracer, const V& start, const V& length, const SymDim& whole) {
+  const auto number = [&](const V& value) {
+    const ValueId computed = computed_integer(tracer, value);
+    return computed.valid() ? computed : size_value(tracer, dim_argument(tracer, value), DType::I64);
+  };
+  const ValueId count = size_value(tracer, whole, DType::I64), zero = constant_like(tracer, count, 0);
+  const ValueId from = number(start), size = number(length);
+  const ValueId negative = pointwise(tracer, Op::lt, {from, zero});
+  const ValueId place = pointwise(tracer, Op::where, {negative, pointwise(tracer, Op::add, {from, count}), from});
+  ValueId holds = pointwise(tracer, Op::bit_and, {pointwise(tracer, Op::ge, {place, zero}),
+                                                  pointwise(tracer, Op::le, {place, count})});
+  holds = pointwise(tracer, Op::bit_and, {holds, pointwise(tracer, Op::ge, {size, zero})});
+  // The difference, which no size is too large for.
+  const ValueId left = pointwise(tracer, Op::sub, {count, place});
+  holds = pointwise(tracer, Op::bit_and, {holds, pointwise(tracer, Op::le, {size, left})});
+  const auto as_size = [&](const V& given, ValueId value) {
+    if (computed_integer(tracer, given).valid()) return tracer.size_of_number(tracer.checked(value, holds), whole);
+    const SymDim known = dim_argument(tracer, given);
+    return tracer.decide(known, Py_LT, 0) ? known + whole : known;
+  };
+  return {as_size(start, place), as_size(length, size)};
+}
+
+}  // namespace
+
 V torch_narrow(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "narrow", arguments, "input, dim, start, length");
   Array x = torch_tensor(tracer, p.required("input"));
   const std::int64_t dim = normalise_axis(int_argument(tracer, p.required("dim")), x->rank());
   if (array_of(p.required("start"))) break_graph(BreakReason::ScalarFromArray, "narrow() from a start in a tensor");
+  const auto is_computed = [&](const char* name) { return computed_integer(tracer, p.required(name)).valid(); };
+  if (is_computed("start") || is_computed("length")) {
+    const auto [first, size] = computed_part(tracer, p.required("start"), p.required("length"), x->shape[dim]);
+    return view_slice(tracer, x, dim, first, size, 1);
+  }
   SymDim start = dim_argument(tracer, p.required("start")), length = dim_argument(tracer, p.required("length"));
   if (tracer.decide(start, Py_LT, 0)) start = start + x->shape[dim];
   if (tracer.decide(length, Py_LT, 0) || tracer.decide(start, Py_LT, 0) ||
@@ -292,7 +326,12 @@ V torch_select(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "select", arguments, "input, dim, index");
   Array x = torch_tensor(tracer, p.required("input"));
   const std::int64_t dim = normalise_axis(int_argument(tracer, p.required("dim")), x->rank());
-  return view_select(tracer, x, dim, wrapped_index(tracer, dim_argument(tracer, p.required("index")), x->shape[dim]));
+  const V index = p.required("index");
+  const ValueId computed = computed_integer(tracer, index);
+  const SymDim& size = x->shape[dim];
+  return view_select(tracer, x, dim,
+                     computed.valid() ? computed_index(tracer, computed, size)
+                                      : wrapped_index(tracer, dim_argument(tracer, index), size));
 }
 
 namespace {
@@ -315,6 +354,35 @@ V equal_pieces(Tracer& tracer, const Array& x, std::int64_t dim, std::int64_t si
   for (std::int64_t start = 0; start < total; start += size) sizes.push_back(std::min(size, total - start));
   if (sizes.empty()) sizes.push_back(0);
   return pieces(tracer, x, dim, sizes);
+}
+
+/// tensor_split() by a number of parts, `equal` ones or the first ones an element longer, or at indices. What torch
+/// refuses is left to torch.
+V split_at(Tracer& tracer, const Array& x, const V& given, std::int64_t dim, bool equal) {
+  if (x->rank() == 0) unsupported("tensor_split() of a number");
+  dim = normalise_axis(dim, x->rank());
+  const SymDim& whole = x->shape[dim];
+  if (!is_sequence(given)) {
+    if (array_of(given)) unsupported("tensor_split() by a tensor");
+    const std::int64_t count = int_argument(tracer, given), size = concrete(tracer, whole);
+    if (count <= 0 || (equal && size % count)) unsupported("tensor_split() into such parts");
+    Dims sizes;
+    for (std::int64_t i = 0; i < count; ++i) sizes.push_back(size / count + (i < size % count ? 1 : 0));
+    return pieces(tracer, x, dim, sizes);
+  }
+  const std::int64_t size = concrete(tracer, whole);
+  std::vector<std::int64_t> bounds{0};
+  for (const V& index : tracer.sequence_items(given)) bounds.push_back(int_argument(tracer, index));
+  bounds.push_back(size);
+  std::vector<V> items;
+  const auto within = [&](std::int64_t bound, std::int64_t least) {
+    return std::clamp(bound < 0 ? bound + size : bound, least, size);
+  };
+  for (std::size_t i = 0; i + 1 < bounds.size(); ++i) {
+    const std::int64_t start = within(bounds[i], 0), stop = within(bounds[i + 1], start);
+    items.push_back(view_slice(tracer, x, dim, start, stop - start, 1));
+  }
+  return tuple_of(tracer, std::move(items));
 }
 
 /// Sizes of which the program computes some. It fails where they do not add up to `whole`.
@@ -354,6 +422,34 @@ V torch_split(Tracer& tracer, const Arguments& arguments) {
   if (!(total == x->shape[dim]) && !tracer.decide(total, Py_EQ, x->shape[dim]))
     refuse("split() sizes that do not add up");
   return pieces(tracer, x, dim, sizes);
+}
+
+/// By a number of parts, or at indices, as slices.
+V torch_tensor_split(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "tensor_split", arguments, "input, indices_or_sections, dim");
+  Array x = torch_tensor(tracer, p.required("input"));
+  return split_at(tracer, x, p.required("indices_or_sections"), p.integer("dim", 0), false);
+}
+
+/// Along the axis that the name means, into equal parts or at indices.
+template <int least_rank>
+V torch_split_along(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "hsplit", arguments, "input, indices_or_sections");
+  Array x = torch_tensor(tracer, p.required("input"));
+  constexpr int kHorizontal = 1;
+  if (x->rank() < least_rank) unsupported("hsplit(), vsplit() or dsplit() of a tensor of this rank");
+  const int axis = least_rank == kHorizontal ? (x->rank() == 1 ? 0 : 1) : least_rank == 2 ? 0 : 2;
+  return split_at(tracer, x, p.required("indices_or_sections"), axis, true);
+}
+V torch_hsplit(Tracer& tracer, const Arguments& arguments) { return torch_split_along<1>(tracer, arguments); }
+V torch_vsplit(Tracer& tracer, const Arguments& arguments) { return torch_split_along<2>(tracer, arguments); }
+V torch_dsplit(Tracer& tracer, const Arguments& arguments) { return torch_split_along<3>(tracer, arguments); }
+
+V torch_adjoint(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "adjoint", arguments, "input");
+  Array x = torch_tensor(tracer, p.required("input"));
+  if (x->rank() < 2 || is_complex(x->dtype)) unsupported("adjoint() of such a tensor");
+  return torch_transpose(tracer, Arguments{{x, tracer.integer(-2), tracer.integer(-1)}, {}});
 }
 
 V torch_chunk(Tracer& tracer, const Arguments& arguments) {

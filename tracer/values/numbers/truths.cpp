@@ -27,8 +27,8 @@ V bool_of(ValueId contents) { return std::make_shared<NumberValue>(contents, DTy
 /// Equality of these runs no code of the user's.
 bool compares_quietly(const V& value) {
   auto* object = as<ObjectValue>(value);
-  return object ? is_plain(object->object.get())
-                : value->kind == ValueKind::Array || value->kind == ValueKind::Number || value->kind == ValueKind::SymInt;
+  if (object) return is_plain(object->object.get());
+  return value->kind == ValueKind::Array || value->kind == ValueKind::Number || value->kind == ValueKind::SymInt;
 }
 
 /// A number of the program is an object of its own.
