@@ -139,23 +139,7 @@ class Batching {
     return std::make_shared<const Graph>(part_of_graph(graph, inputs, outputs));
   }
 
-  /// Axes and shapes one axis further, by the attributes' names.
-  Attrs shifted(const Attrs& attrs) const {
-    Attrs result;
-    for (auto [key, value] : attrs.items()) {
-      auto* axes = std::get_if<Integers>(&value);
-      auto* sizes = std::get_if<Dims>(&value);  // a clamp's low and high are numbers
-      if (key == "axis") value = std::get<std::int64_t>(value) + 1;
-      if (axes && (key == "axes" || key == "dims" || key == "permutation"))
-        for (std::int64_t& axis : *axes) ++axis;
-      if (axes && (key == "dims" || key == "permutation")) axes->insert(axes->begin(), 0);
-      if (axes && key == "steps") axes->insert(axes->begin(), 1);
-      if (sizes && (key == "shape" || key == "sizes")) sizes->insert(sizes->begin(), count_);
-      if (sizes && (key == "starts" || key == "low" || key == "high")) sizes->insert(sizes->begin(), SymDim(0));
-      result.set(key, std::move(value));
-    }
-    return result;
-  }
+  Attrs shifted(const Attrs& attrs) const { return attrs_of_all(attrs, count_); }
 
   ValueId apply(const Node& node) {
     switch (node.op) {
@@ -296,6 +280,23 @@ class Batching {
 };
 
 }  // namespace
+
+Attrs attrs_of_all(const Attrs& attrs, const SymDim& count) {
+  Attrs result;
+  for (auto [key, value] : attrs.items()) {
+    auto* axes = std::get_if<Integers>(&value);
+    auto* sizes = std::get_if<Dims>(&value);  // a clamp's low and high are numbers
+    if (key == "axis") value = std::get<std::int64_t>(value) + 1;
+    if (axes && (key == "axes" || key == "dims" || key == "permutation"))
+      for (std::int64_t& axis : *axes) ++axis;
+    if (axes && (key == "dims" || key == "permutation")) axes->insert(axes->begin(), 0);
+    if (axes && key == "steps") axes->insert(axes->begin(), 1);
+    if (sizes && (key == "shape" || key == "sizes")) sizes->insert(sizes->begin(), count);
+    if (sizes && (key == "starts" || key == "low" || key == "high")) sizes->insert(sizes->begin(), SymDim(0));
+    result.set(key, std::move(value));
+  }
+  return result;
+}
 
 Dependence::Dependence(const Graph& graph, std::span<const ValueId> on) : graph_(graph) {
   depends_.resize(graph.value_count(), false);

@@ -46,6 +46,9 @@ struct Batched {
   ValueId example, all;  // `all` has the axis of the examples in front
 };
 
+/// Axes and shapes of an operation on one example as those of all: one axis further, by the attributes' names.
+Attrs attrs_of_all(const Attrs& attrs, const SymDim& count);
+
 /// The number of the library call that does for all examples, in front, what the call of this number does for one;
 /// nothing: it runs on one at a time.
 using BatchedCall = std::function<std::optional<std::int64_t>(std::int64_t call, const SymDim& count)>;

@@ -4,7 +4,7 @@ import pytest
 import framejit
 
 torch = pytest.importorskip("torch", reason="torch.func is torch's")
-from torch.utils._pytree import tree_flatten  # noqa: E402
+from torch.utils._pytree import tree_flatten, tree_unflatten  # noqa: E402
 
 X = torch.linspace(-1, 1, 12).view(4, 3)
 V = torch.tensor([0.5, -1.0, 2.0])
@@ -44,8 +44,19 @@ def scalar(x):
     return (x.sin() * x).sum()
 
 
+def pulled(function, *primals, has_aux=False):
+    """The value and what a pullback makes of ones."""
+    value, pullback, *aux = torch.func.vjp(function, *primals, has_aux=has_aux)
+    leaves, structure = tree_flatten(value)
+    return value, pullback(tree_unflatten([torch.ones_like(leaf) for leaf in leaves], structure)), aux
+
+
 def loss(parameters, x):
     return torch.func.functional_call(LINEAR, parameters, (x,)).square().mean()
+
+
+def outputs(parameters, x):
+    return torch.func.functional_call(LINEAR, parameters, (x,)).tanh()
 
 
 def parameters():
@@ -90,6 +101,48 @@ ONE_GRAPH = {
     "vmap of grad": lambda x: torch.vmap(torch.func.grad(scalar))(x),
     "grad of vmap": lambda x: torch.func.grad(lambda a: torch.vmap(scalar)(a).sin().sum())(x),
     "gradients of each example": lambda x: torch.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters(), x),
+    "vjp": lambda x: pulled(torch.sin, x),
+    "vjp of several": lambda x: pulled(lambda a, b: (a * b, {"s": a.sum()}), x, V),
+    "vjp of a dict": lambda x: pulled(lambda d: {"r": d["a"] * d["b"]}, {"a": x, "b": V}),
+    "vjp with aux": lambda x: pulled(lambda a: (a.sin(), {"twice": a * 2}), x, has_aux=True),
+    "a pullback called twice": lambda x: (lambda value, pullback: (pullback(x), pullback(x * 2)))(*torch.func.vjp(torch.sin, x)),
+    "vjp under no_grad": torch.no_grad()(lambda x: pulled(lambda a: (a @ P).sin(), x)),
+    "jvp": lambda x: torch.func.jvp(torch.sin, (x,), (x + 1,)),
+    "jvp of several": lambda x: torch.func.jvp(lambda a, b: (a @ b, a.sum(), a.long()), (x, W), (x * 2, W)),
+    "jvp with aux": lambda x: torch.func.jvp(lambda a: (a.sin(), {"twice": a * 2}), (x,), (x,), has_aux=True),
+    "jvp of a view": lambda x: torch.func.jvp(lambda a: a.sin()[1:, 0], (x,), (x,)),
+    "jvp of what does not depend": lambda x: torch.func.jvp(lambda a: V.sin(), (x,), (x,)),
+    "jvp of a transposed one": lambda x: torch.func.jvp(torch.sin, (x.t(),), (x.reshape(3, 4),)),
+    "jvp of halves": lambda x: torch.func.jvp(torch.sin, (x.half(),), (x.half(),)),
+    "jvp through detach": lambda x: torch.func.jvp(lambda a: a * a.detach(), (x,), (x,)),
+    "jvp of a jvp": lambda x: torch.func.jvp(lambda a: torch.func.jvp(torch.sin, (a,), (x,))[1], (x,), (x,)),
+    "jvp of a grad": lambda x: torch.func.jvp(torch.func.grad(scalar), (x,), (x,)),
+    "grad of a jvp": lambda x: torch.func.grad(lambda a: torch.func.jvp(torch.sin, (a,), (x,))[1].sum())(x),
+    "jacrev": lambda x: torch.func.jacrev(lambda a: (a @ W).tanh())(x),
+    "jacrev of argnums": lambda x: torch.func.jacrev(lambda a, b: {"r": (a * b).sin(), "s": a[0] * b}, argnums=(0, 1))(x, V),
+    "jacrev with aux": lambda x: torch.func.jacrev(lambda a: (a.sin(), a * 2), has_aux=True)(x),
+    "jacrev of a sum": lambda x: torch.func.jacrev(lambda a: a.sum(0))(x),
+    "jacrev of a number": lambda x: torch.func.jacrev(torch.sin)(x[0, 0].clone()),
+    "jacfwd": lambda x: torch.func.jacfwd(lambda a: (a @ W).tanh())(x),
+    "jacfwd of argnums": lambda x: torch.func.jacfwd(lambda a, b: (a * b).sin(), argnums=(1, 0))(x, V),
+    "jacfwd of a sum": lambda x: torch.func.jacfwd(lambda a: a.sum(0))(x),
+    "jacfwd under no_grad": torch.no_grad()(lambda x: torch.func.jacfwd(lambda a: (a @ P).sin())(x)),
+    "hessian": lambda x: torch.func.hessian(lambda a: (a @ W).tanh().sum())(x),
+    "hessian of argnums": lambda x: torch.func.hessian(lambda a, b: (a * b).sin().sum(), argnums=(0, 1))(x, V),
+    "jacrev of jacrev": lambda x: torch.func.jacrev(torch.func.jacrev(scalar))(x),
+    "vmap of vjp": lambda x: torch.vmap(lambda a, b: torch.func.vjp(torch.sin, a)[1](b))(x, x * 2),
+    "vmap of jvp": lambda x: torch.vmap(lambda a, b: torch.func.jvp(torch.sin, (a,), (b,)))(x, x * 2),
+    "vmap of jacrev": lambda x: torch.vmap(torch.func.jacrev(torch.sin))(x),
+    "vmap of jacfwd": lambda x: torch.vmap(torch.func.jacfwd(torch.sin))(x),
+    "Jacobians of each example": lambda x: torch.vmap(torch.func.jacrev(outputs), in_dims=(None, 0))(parameters(), x),
+    "Jacobians of each example forwards": lambda x: torch.vmap(torch.func.jacfwd(outputs, argnums=1), in_dims=(None, 0))(parameters(), x),
+    "hessian of a model": lambda x: torch.func.hessian(loss, argnums=1)(parameters(), x),
+    "vmap of hessian": lambda x: torch.vmap(torch.func.hessian(scalar))(x),
+    "vmap of a view": lambda x: torch.vmap(lambda a: (a.sin()[1:], a.cos().expand(2, 3)))(x),
+    "vmap of a transposed view": lambda x: torch.vmap(lambda a: (a.view(1, 3) * 2).t()[1:], out_dims=1)(x),
+    "vmap of windows": lambda x: torch.vmap(lambda a: a.sin().unfold(0, 2, 1))(x),
+    "vmap of what is the same for all": lambda x: torch.vmap(lambda a: (V, V.sin(), a * 2), out_dims=(None, 0, 0))(x),
+    "vmap of vmap of a view": lambda x: torch.vmap(torch.vmap(lambda a: (a * torch.ones(3))[1:]))(x),
     "cond": lambda x: torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (x,)),
     "cond of a number": lambda x: torch.cond(x.shape[0] > 2, lambda a: a.sin(), lambda a: a.cos(), (x,)),
 }
@@ -152,7 +205,27 @@ TORCHS = {
     "an axis too far": lambda x: torch.vmap(scalar, in_dims=5)(x),
     "another axis": lambda x: torch.vmap(lambda a: a * 2, in_dims=1)(x),
     "a view": lambda x: torch.vmap(lambda a: a[0])(x),
-    "the same for all": lambda x: torch.vmap(lambda a: V)(x),
+    "zeros for each example": lambda x: torch.vmap(lambda a: torch.zeros_like(a))(x),
+    "two views of one result": lambda x: torch.vmap(lambda a: a.sin().chunk(3))(x),
+    "vjp of an int": lambda x: pulled(torch.sin, x.long()),
+    "vjp of an int result": lambda x: torch.func.vjp(lambda a: a.long(), x)[1](x),
+    "vjp of no tensor": lambda x: pulled(lambda a: 3.0, x),
+    "vjp of an argument": lambda x: pulled(lambda a: a, x),
+    "a cotangent of another shape": lambda x: torch.func.vjp(torch.sin, x)[1](x[0]),
+    "a cotangent of another structure": lambda x: torch.func.vjp(torch.sin, x)[1]((x,)),
+    "a result written before its pullback": lambda x: (lambda value, pullback: (value.mul_(2), pullback(x)))(*torch.func.vjp(torch.sin, x)),
+    "jvp of an int": lambda x: torch.func.jvp(torch.sin, (x.long(),), (x,)),
+    "jvp of a list": lambda x: torch.func.jvp(torch.sin, [x], [x]),
+    "a tangent of another shape": lambda x: torch.func.jvp(torch.sin, (x,), (x[0],)),
+    "a tangent through no_grad": lambda x: torch.func.jvp(lambda a: a * torch.no_grad()(torch.sin)(a), (x,), (x,)),
+    "a tangent at a tie": lambda x: torch.func.jvp(lambda a: torch.fmax(a, a * 1), (x,), (x,)),
+    "a tangent of the standard deviation of equal numbers": lambda x: torch.func.jvp(lambda a: (a * 0).std(0), (x,), (x,)),
+    "a function without a tangent": lambda x: torch.func.jvp(lambda a: torch.cdist(a, a + 1), (x,), (x,)),
+    "strict": lambda x: torch.func.jvp(lambda a: V.sin(), (x,), (x,), strict=True),
+    "argnums of jacrev": lambda x: torch.func.jacrev(torch.sin, argnums=3)(x),
+    "jacfwd of an int": lambda x: torch.func.jacfwd(torch.sin)(x.long()),
+    "jacrev in chunks": lambda x: torch.func.jacrev(torch.sin, chunk_size=2)(x),
+    "jacrev of nothing": lambda x: torch.func.jacrev(torch.sin)(x[:0]),
     "a matrix that is the same for all": lambda x: torch.vmap(lambda a: W @ a)(x),
     "one result twice": lambda x: torch.vmap(lambda a: (a.sin(),) * 2)(x),
     "a number of an example": lambda x: torch.vmap(lambda a: a * a.sum().item())(x),
@@ -170,17 +243,30 @@ def test_is_what_torch_does(name):
     assert report.breaks
 
 
-@pytest.mark.parametrize("name", ["grad", "vmap", "vmap of grad"])
+@pytest.mark.parametrize("name", ["grad", "vmap", "vmap of grad", "vjp", "jvp", "jacrev", "jacfwd", "vmap of a view"])
 def test_gradients_flow_on_to_what_is_closed_over(name):
     function = {"grad": lambda x: torch.func.grad(lambda a: (a @ P).square().sum())(x),
                 "vmap": lambda x: torch.vmap(lambda a: (a @ P).square())(x),
-                "vmap of grad": lambda x: torch.vmap(torch.func.grad(lambda a: (a @ P).sin().sum()))(x)}[name]
+                "vmap of grad": lambda x: torch.vmap(torch.func.grad(lambda a: (a @ P).sin().sum()))(x),
+                "vjp": lambda x: pulled(lambda a: (a @ P).sin(), x)[1][0],
+                "jvp": lambda x: torch.func.jvp(lambda a: (a @ P).sin(), (x,), (x,))[1],
+                "jacrev": lambda x: torch.func.jacrev(lambda a: (a @ P).sin())(x),
+                "jacfwd": lambda x: torch.func.jacfwd(lambda a: (a @ P).sin())(x),
+                "vmap of a view": lambda x: torch.vmap(lambda a: (a @ P).sin()[1:])(x)}[name]
     compiled = framejit.compile(function)
     for _ in range(2):
         expected, = torch.autograd.grad(function(X).sin().sum(), P)
         found, = torch.autograd.grad(compiled(X).sin().sum(), P)
         torch.testing.assert_close(found, expected)
     assert not framejit.explain(compiled).so_far().breaks
+
+
+def test_a_pullback_that_is_returned_is_torchs():
+    compiled = framejit.compile(lambda x: torch.func.vjp(torch.sin, x))
+    for _ in range(2):
+        value, pullback = compiled(X)
+        torch.testing.assert_close((value, *pullback(X)), (X.sin(), X.cos() * X))
+    assert framejit.explain(compiled).so_far().breaks
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

@@ -37,8 +37,10 @@ namespace fj {
 static const DenseArray* evaluated(TraceRun& t, ValueId value);
 
 void derive_in_graph(TraceRun& t, const std::function<void()>& derive) {
+  const std::size_t first = t.graph().nodes.size();
   try {
     derive();
+    t.transforms->derived.emplace_back(first, t.graph().nodes.size());
   } catch (const NoDerivative& missing) {
     if (!missing.location.file.empty()) {
       t.break_location = missing.location;
@@ -328,6 +330,7 @@ V examples(TraceRun& t, const V& arrays, const V& axes) {
   std::vector<Batched> batched;
   std::vector<V> answers;
   std::optional<SymDim> count;
+  const std::size_t first = t.graph().nodes.size();
   ++t.transforms->depth;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     Array array = as_array(t, leaves[i]);
@@ -352,7 +355,7 @@ V examples(TraceRun& t, const V& arrays, const V& axes) {
   }
   std::vector<ValueId> ones;
   for (const Batched& pair : batched) ones.push_back(pair.example);
-  t.transforms->batches.push_back({std::move(batched), Dependence(tracer.graph(), ones), false});
+  t.transforms->batches.push_back({std::move(batched), Dependence(tracer.graph(), ones), false, first});
   return tracer.tuple({t.integer(std::int64_t(t.transforms->batches.size()) - 1), tracer.list(answers)});
 }
 
@@ -401,6 +404,7 @@ std::vector<V> together(TraceRun& t, const V& number, const V& values, const V& 
     arrays.push_back(as_array(t, result));
     ones.push_back(tracer.read(*arrays.back()));
   }
+  const std::size_t first = t.graph().nodes.size();
   std::vector<ValueId> all;
   try {
     all = add_batched(tracer.graph(), batch->examples, ones, [&](std::int64_t handle, const SymDim& count) {
@@ -413,6 +417,10 @@ std::vector<V> together(TraceRun& t, const V& number, const V& values, const V& 
     }
     break_graph(BreakReason::OneExample, missing.what());
   }
+  bool products = false;  // beside those of derivatives
+  for (std::size_t i = batch->nodes; i < first; ++i)
+    products = products || (t.graph().nodes[i].op == Op::matmul && !t.transforms->is_derived(i));
+  if (!products) t.transforms->derived.emplace_back(first, t.graph().nodes.size());
   batch->ended = true;
   --t.transforms->depth;
   const SymDim count = tracer.graph().type(batch->examples[0].all).shape[0];

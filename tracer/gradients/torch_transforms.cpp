@@ -37,14 +37,15 @@ Array tensor_of(const V& value, const char* what) {
   return array;
 }
 
-/// A function is called. `derived`: the tensors its derivative is taken by.
-V begins(TraceRun& t, const V& derived) {
+/// A function is called. `derived`: the tensors its derivative is taken by, `forward`: forwards.
+V begins(TraceRun& t, const V& derived, const V& forward) {
   if (t.modes->now.inference) leave("a function in inference mode");
   for (const V& leaf : static_cast<Tracer&>(t).sequence_items(derived)) {
     const Array array = tensor_of(leaf, "an argument");
     if (!is_float(array->dtype)) leave("an argument of " + std::string(name(array->dtype)));
   }
-  t.transforms->of_torch.push_back({t.mark(), t.graph().nodes.size(), t.effects->effects().size()});
+  t.transforms->of_torch.push_back({t.mark(), t.graph().nodes.size(), t.graph().composites.size(),
+                                      t.effects->effects().size(), t.truth(forward)});
   return t.none();
 }
 
@@ -72,6 +73,28 @@ bool names_stay(TraceRun& t, const TransformLedger::OfTorch& open, const std::se
   });
 }
 
+/// Leaves a function that is derived forwards to torch where its formula is another one than the transposed one for
+/// gradients: at ties, at zero, or where it has none and raises, as for some calls of the library.
+void require_one_derivative(TraceRun& t, const TransformLedger::OfTorch& open) {
+  const Graph& graph = t.graph();
+  const auto other = [&](const Node& node) {
+    switch (node.op) {
+      case Op::fmax: case Op::fmin: case Op::atan2: case Op::extern_call:
+        return std::any_of(node.results.begin(), node.results.end(),
+                           [&](ValueId result) { return t.requires_gradient(result); });
+      case Op::pow: return t.requires_gradient(node.operands[1]);
+      default: return false;
+    }
+  };
+  for (std::size_t i = open.nodes; i < graph.nodes.size(); ++i)
+    if (other(graph.nodes[i]))
+      leave("a function that is derived forwards, which has a formula of its own for " +
+            std::string(name(graph.nodes[i].op)));
+  for (std::size_t i = open.composites; i < graph.composites.size(); ++i)
+    if (graph.composites[i].rule == CompositeRule::Deviation && t.requires_gradient(graph.composites[i].result))
+      leave("a function that is derived forwards, which has a formula of its own for the standard deviation");
+}
+
 /// The function has returned, with `results` among its values. `inside`: tensors that it was given and nobody else has.
 /// `ours`: lists that this file writes.
 V ends(TraceRun& t, const V& inside, const V& results, const V& ours) {
@@ -81,6 +104,7 @@ V ends(TraceRun& t, const V& inside, const V& results, const V& ours) {
   const TransformLedger::OfTorch& open = t.transforms->of_torch.back();
   if (t.effects->written_since(open.before, known)) leave("a function that writes into what was there before");
   if (!names_stay(t, open, known)) leave("a function that gives what was there before another attribute or item");
+  if (open.forward) require_one_derivative(t, open);
   std::set<const FakeStorage*> given, seen;
   for (const V& value : tracer.sequence_items(inside)) {
     const Array array = tensor_of(value, "a value");
@@ -109,6 +133,18 @@ Array repeated(TraceRun& t, ValueId gradient, int views) {
   return view_broadcast(t, array, shape);
 }
 
+/// As a tensor lies, if it has no gaps; else row-major.
+Strides strides_like(TraceRun& t, const Array& like) {
+  return is_dense(t, like->shape, like->strides) ? like->strides : row_major(like->shape);
+}
+
+/// The value, in memory of its own: which axes of a cotangent repeat elements is no matter of the derivative.
+ValueId not_repeated(TraceRun& t, ValueId value) {
+  for (const Node& node : t.graph().nodes)
+    if (node.op == Op::broadcast && node.results[0] == value) return same_again(t, value);
+  return value;
+}
+
 /// The gradients of one number by the marks; zeros where it does not depend on them, as torch.func gives them.
 V gradients_of(TraceRun& t, const V& values, const V& cotangents, const V& marks) {
   Tracer& tracer = t;
@@ -130,7 +166,7 @@ V gradients_of(TraceRun& t, const V& values, const V& cotangents, const V& marks
       const Array cotangent = tensor_of(given[i], "a cotangent");
       if (cotangent->dtype != result->dtype || !same_shape(t, cotangent->shape, result->shape))
         leave("a cotangent of another type");
-      from.push_back(t.read(*cotangent));
+      from.push_back(not_repeated(t, t.read(*cotangent)));
     }
     of.push_back(t.read(*result));
   }
@@ -142,15 +178,18 @@ V gradients_of(TraceRun& t, const V& values, const V& cotangents, const V& marks
   std::vector<V> answers;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const Type type = t.graph().type(wanted[i]);
-    const Array& like = arrays[i];
-    const Strides strides = is_dense(t, like->shape, like->strides) ? like->strides : row_major(like->shape);
+    const Strides strides = strides_like(t, arrays[i]);
     if (!found[i].valid()) {
       answers.push_back(t.new_array(Library::Torch, full(t, type.dtype, Scalar(0.0), type.shape), strides));
       continue;
     }
-    if (std::find(from.begin(), from.end(), found[i]) != from.end()) leave("a gradient that is the cotangent itself");
+    if (const auto same = std::find(from.begin(), from.end(), found[i]); same != from.end()) {
+      const V& cotangent = given[std::size_t(same - from.begin())];
+      if (t.is_none(cotangent) || !collected.is_passed_on(wanted[i])) leave("a gradient that is the cotangent itself");
+      answers.push_back(cotangent);
+      continue;
+    }
     if (const int views = collected.views_that_repeat(found[i]); views > 0) {
-      if (!t.transforms->batches.empty()) leave("a gradient that repeats elements, beside vmap");
       answers.push_back(repeated(t, found[i], views));
       continue;
     }
@@ -159,6 +198,82 @@ V gradients_of(TraceRun& t, const V& values, const V& cotangents, const V& marks
     answers.push_back(gradient);
   }
   return t.list(std::move(answers));
+}
+
+/// What arrives at each of `results` in the `directions`: the derivative by the seeds of what these were pulled back
+/// to. torch keeps a tangent apart from all others, and where its tensor has its elements.
+V pushed_by_torch(TraceRun& t, const V& pulled, const V& directions, const V& seeds, const V& results) {
+  Tracer& tracer = t;
+  const std::vector<V> from = tracer.sequence_items(pulled), given = tracer.sequence_items(directions);
+  std::vector<ValueId> of, along, wanted;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    const Array gradient = array_of(from[i]), direction = tensor_of(given[i], "a tangent");
+    if (direction->dtype != gradient->dtype || !same_shape(t, direction->shape, gradient->shape))
+      leave("a tangent of another type");
+    of.push_back(t.read(*gradient));
+    along.push_back(t.read(*direction));
+  }
+  for (const V& seed : tracer.sequence_items(seeds)) wanted.push_back(t.read(*array_of(seed)));
+  std::vector<ValueId> found;
+  derive_in_graph(t, [&] { found = add_gradients(t.graph(), wanted, of, along); });
+  derive_again(t);
+  const std::vector<V> likes = tracer.sequence_items(results);
+  std::vector<V> answers;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const Array like = array_of(likes[i]);
+    const ValueId tangent = found[i].valid() ? found[i] : full(t, like->dtype, Scalar(0.0), like->shape);
+    answers.push_back(t.new_array(Library::Torch, tangent, strides_like(t, like)));
+  }
+  return t.list(std::move(answers));
+}
+
+/// Whether the tensor was made in the function, or is a view of such a one by operations that have no library call.
+bool is_of_function(const ArrayValue& array) {
+  const FakeStorage& storage = *array.storage;
+  return !storage.input_array && !storage.made_as_view && !array.detached && array.is_view == !array.view.empty() &&
+         std::none_of(array.view.begin(), array.view.end(),
+                      [](const ViewStep& step) { return step.op == Op::extern_call; });
+}
+
+/// The tensors whose memory these show, from their first element on.
+V memory_of(TraceRun& t, const V& tensors) {
+  Tracer& tracer = t;
+  std::vector<V> answers;
+  for (const V& tensor : tracer.sequence_items(tensors)) {
+    const Array array = tensor_of(tensor, "a result");
+    if (!is_of_function(*array)) leave("a function that returns a view");
+    answers.push_back(array->view.empty()
+                          ? tensor
+                          : V(t.new_array(Library::Torch, array->storage->contents, array->storage->strides)));
+  }
+  return t.list(std::move(answers));
+}
+
+/// The view `like` of other memory, which has an axis of examples in front of it if there is a `count`.
+Array shown(TraceRun& t, const Array& memory, const ArrayValue& like, const std::optional<SymDim>& count) {
+  const auto of_all = [&](auto sizes, const SymDim& first) {
+    if (count) sizes.insert(sizes.begin(), first);
+    return sizes;
+  };
+  // What a gradient passes on its way through views is known; of others only the last is seen.
+  const std::size_t known = like.viewed ? like.view.size() - 1 : 0;
+  Array view = known ? shown(t, memory, *like.viewed, count) : memory;
+  for (std::size_t i = known; i < like.view.size(); ++i) {
+    const ViewStep& one = like.view[i];
+    const Dims after = of_all(one.shape_after, count.value_or(SymDim(1)));
+    ViewStep step{one.op, count ? attrs_of_all(one.attrs, *count) : one.attrs,
+                  of_all(one.shape_before, count.value_or(SymDim(1))), after};
+    const bool last = i + 1 == like.view.size();
+    Strides strides = last ? of_all(like.strides, count ? memory->strides[0] : SymDim(0)) : row_major(after);
+    view = t.new_view(view, std::move(step), after, std::move(strides), like.offset);
+  }
+  return view;
+}
+
+/// What is to `all` as `like` is to its memory: the same views, one axis further if `all` is of all examples.
+V shown_as(TraceRun& t, const V& all, const V& like, const V& of_examples) {
+  const Array memory = array_of(all), array = array_of(like);
+  return shown(t, memory, *array, t.truth(of_examples) ? std::optional(memory->shape[0]) : std::nullopt);
 }
 
 /// A result that was computed while gradients were recorded, where they are not.
@@ -184,32 +299,56 @@ V lies_by_examples(TraceRun& t, const V& tensors, const V& axes) {
 }
 
 /// The matrix that one vector of each example is multiplied by is the same for all: torch makes that one product of
-/// matrices, whose columns are the examples.
+/// matrices, whose columns are the examples. Not among what derivatives added, which lies by rules of its own
+/// (docs/gradients.md).
 bool has_columns_of_examples(TraceRun& t, std::size_t first) {
   for (std::size_t i = first; i < t.graph().nodes.size(); ++i) {
     const Node& node = t.graph().nodes[i];
-    if (node.op != Op::matmul) continue;
+    if (node.op != Op::matmul || t.transforms->is_derived(i)) continue;
     if (!depends_on_example(t, node.operands[0]) && depends_on_example(t, node.operands[1])) return true;
   }
   return false;
 }
 
-/// Which results depend on the example. The memory of each is its own, and lies as torch has it.
+/// The batch whose function is being traced.
+TransformLedger::Batch& innermost(TraceRun& t) {
+  const auto open = std::find_if(t.transforms->batches.rbegin(), t.transforms->batches.rend(),
+                                 [](const TransformLedger::Batch& batch) { return !batch.ended; });
+  FJ_CHECK(open != t.transforms->batches.rend(), "a batch that is open");
+  return *open;
+}
+
+/// A value without an example that was computed since: torch takes numbers for one of each example where they were made
+/// in the likeness of one (`torch.zeros_like`), which the graph doesn't tell from others.
+void require_same_for_all(TraceRun& t, ValueId value, std::size_t first) {
+  std::set<ValueId> needed{value};
+  for (std::size_t i = t.graph().nodes.size(); i-- > first;) {
+    const Node& node = t.graph().nodes[i];
+    if (std::none_of(node.results.begin(), node.results.end(), [&](ValueId result) { return needed.count(result); }))
+      continue;
+    if (node.operands.empty()) leave("a result that is the same for all examples, and made of numbers");
+    needed.insert(node.operands.begin(), node.operands.end());
+  }
+}
+
+/// Which results depend on the example of this batch. The memory of each is its own, and lies as torch has it.
 V batched_results(TraceRun& t, const V& results) {
   Tracer& tracer = t;
   const TransformLedger::OfTorch& open = t.transforms->of_torch.back();
   std::vector<V> answers;
   for (const V& result : tracer.sequence_items(results)) {
     const Array array = tensor_of(result, "a result");
-    const bool depends = depends_on_example(t, t.read(*array));
+    const bool depends = innermost(t).dependence.depends(t.read(*array));
     answers.push_back(t.boolean(depends));
-    if (!depends) continue;
+    if (!depends) {
+      if (!array->storage->input_array && array->number >= open.before.values)
+        require_same_for_all(t, t.read(*array), open.nodes);
+      continue;
+    }
     const FakeStorage& storage = *array->storage;
-    if (storage.input_array || !array->view.empty() || array->is_view || storage.made_as_view ||
-        storage.batch_depth != t.transforms->depth)
-      leave("a function that returns a view");
-    if (array->strides != row_major(array->shape)) leave("a result that is not row-major");
-    if (!array->shape.empty() && has_columns_of_examples(t, open.nodes))
+    if (!is_of_function(*array) || storage.batch_depth != t.transforms->depth) leave("a function that returns a view");
+    if (storage.strides != row_major(storage.shape)) leave("a result that is not row-major");
+    if (!storage.shape.empty() && has_columns_of_examples(t, open.nodes))
       leave("a product by a matrix that is the same for all examples, which lie in its columns");
   }
   return t.list(std::move(answers));
@@ -247,18 +386,22 @@ V with_axis_at(TraceRun& t, const V& value, const V& number) {
   Axes order;
   for (std::int64_t other = 1; other < rank; ++other) order.push_back(other);
   order.insert(order.begin() + axis, 0);
-  Strides strides;
-  for (std::int64_t from : order) strides.push_back(array->strides[std::size_t(from)]);
-  return t.new_array(Library::Torch, transpose(t, t.read(*array), order), std::move(strides));
+  return view_transpose(t, array, order);
 }
 
 }  // namespace
 
 V torch_transform(TraceRun& t, const std::string& marker, const std::vector<V>& arguments) {
-  if (marker == "function_begins") return begins(t, arguments.at(0));
+  if (marker == "function_begins") return begins(t, arguments.at(0), arguments.at(1));
   if (marker == "function_left") return left(t);
   if (marker == "function_ends") return ends(t, arguments.at(0), arguments.at(1), arguments.at(2));
   if (marker == "gradients_of_torch") return gradients_of(t, arguments.at(0), arguments.at(1), arguments.at(2));
+  if (marker == "pushed_by_torch")
+    return pushed_by_torch(t, arguments.at(0), arguments.at(1), arguments.at(2), arguments.at(3));
+  if (marker == "writes_of")
+    return t.integer(std::int64_t(tensor_of(arguments.at(0), "a result")->storage->version));
+  if (marker == "memory_of") return memory_of(t, arguments.at(0));
+  if (marker == "shown_as") return shown_as(t, arguments.at(0), arguments.at(1), arguments.at(2));
   if (marker == "constant_result") return constant_result(t, arguments.at(0));
   if (marker == "lies_by_examples") return lies_by_examples(t, arguments.at(0), arguments.at(1));
   if (marker == "batched_results") return batched_results(t, arguments.at(0));
@@ -270,6 +413,12 @@ V torch_transform(TraceRun& t, const std::string& marker, const std::vector<V>& 
 
 void refuse_in_torch_transform(TraceRun& t, const std::string& what) {
   if (!t.transforms->of_torch.empty()) leave("a function that uses " + what);
+}
+
+void refuse_unrecorded_in_forward(TraceRun& t) {
+  const auto& open = t.transforms->of_torch;
+  if (std::any_of(open.begin(), open.end(), [](const TransformLedger::OfTorch& function) { return function.forward; }))
+    leave("a function that is derived forwards, through what no_grad() hides from gradients");
 }
 
 PyObject* code_of_torch_transform(PyObject* callable) {

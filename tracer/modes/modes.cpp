@@ -13,6 +13,7 @@
 #include "arrays/torch_layout.h"
 #include "arrays/torch_modes.h"
 #include "runtime/base/error.h"
+#include "tracer/gradients/torch_transforms.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/trace_run.h"
 #include "tracer/modes/warning_filters.h"
@@ -131,6 +132,11 @@ V call_mode_function(TraceRun& t, PyObject* callable, const std::vector<V>& posi
   return nullptr;
 }
 
+static void enter_grad_mode(TraceRun& t, bool records) {
+  if (!records && t.modes->now.grad) refuse_unrecorded_in_forward(t);
+  t.modes->now.grad = records;
+}
+
 V make_mode(TraceRun& t, const V& callable, PyTypeObject* type, std::vector<V>& positional, Keywords& keywords) {
   if (is_warning_context(type)) return make_warning_context(t, type, positional, keywords);
   if (is_profiler_label(type)) {
@@ -158,7 +164,7 @@ V make_mode(TraceRun& t, const V& callable, PyTypeObject* type, std::vector<V>& 
     // Sets the mode when it is made.
     t.modes->changed_at = t.step;
     mode->attributes.emplace_back(name_of("prev"), t.boolean(t.modes->now.grad));
-    t.modes->now.grad = t.truth(positional[0]);
+    enter_grad_mode(t, t.truth(positional[0]));
   }
   return mode;
 }
@@ -183,7 +189,7 @@ V call_mode_method(TraceRun& t, const V& owner, const std::string& name) {
       attributes.emplace_back(name_of("grad"), t.boolean(t.modes->now.grad));
       attributes.emplace_back(name_of("inference"), t.boolean(t.modes->now.inference));
       t.modes->now.inference = enabled;
-      t.modes->now.grad = !enabled;
+      enter_grad_mode(t, !enabled);
       return owner;
     }
     if (attributes.size() == 3) {
@@ -199,7 +205,7 @@ V call_mode_method(TraceRun& t, const V& owner, const std::string& name) {
       return t.none();  // it is on already
     if (name == "__enter__") {
       attributes.emplace_back(name_of("prev"), t.boolean(t.modes->now.grad));
-      t.modes->now.grad = instance->type.get() == grad_mode_type("enable_grad");
+      enter_grad_mode(t, instance->type.get() == grad_mode_type("enable_grad"));
       return t.none();
     }
     if (!attributes.empty()) {
