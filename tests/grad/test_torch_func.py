@@ -224,6 +224,7 @@ TORCHS = {
     "strict": lambda x: torch.func.jvp(lambda a: V.sin(), (x,), (x,), strict=True),
     "argnums of jacrev": lambda x: torch.func.jacrev(torch.sin, argnums=3)(x),
     "jacfwd of an int": lambda x: torch.func.jacfwd(torch.sin)(x.long()),
+    "jacfwd by what repeats elements": lambda x: torch.func.jacfwd(torch.sin)(x[0].expand(4, 3)),
     "jacrev in chunks": lambda x: torch.func.jacrev(torch.sin, chunk_size=2)(x),
     "jacrev of nothing": lambda x: torch.func.jacrev(torch.sin)(x[:0]),
     "a matrix that is the same for all": lambda x: torch.vmap(lambda a: W @ a)(x),

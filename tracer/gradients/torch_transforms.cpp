@@ -43,6 +43,10 @@ V begins(TraceRun& t, const V& derived, const V& forward) {
   for (const V& leaf : static_cast<Tracer&>(t).sequence_items(derived)) {
     const Array array = tensor_of(leaf, "an argument");
     if (!is_float(array->dtype)) leave("an argument of " + std::string(name(array->dtype)));
+    // torch writes the tangents of many examples into memory that is laid out as the tensor's, and refuses this one's.
+    for (std::size_t i = 0; t.truth(forward) && i < array->shape.size(); ++i)
+      if (t.decide(array->strides[i], Py_EQ, 0) && t.decide(array->shape[i], Py_GT, 1))
+        leave("an argument that repeats elements, by which a function is derived forwards");
   }
   t.transforms->of_torch.push_back({t.mark(), t.graph().nodes.size(), t.graph().composites.size(),
                                       t.effects->effects().size(), t.truth(forward)});
