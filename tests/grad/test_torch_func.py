@@ -97,6 +97,7 @@ ONE_GRAPH = {
     "in_dims": lambda x: torch.vmap(torch.dot, in_dims=(0, None))(x, V),
     "in_dims of a dict": lambda x: torch.vmap(lambda d: d["a"] * d["b"], in_dims=({"a": 0, "b": None},))({"a": x, "b": V}),
     "out_dims": lambda x: torch.vmap(lambda a: (a * 2, a.sum()), out_dims=(1, 0))(x),
+    "chunk_size": lambda x: torch.vmap(lambda a: (a * 2, a.sum()), out_dims=(1, 0), chunk_size=3)(x),
     "vmap of vmap": lambda x: torch.vmap(torch.vmap(lambda a: a * 2 + 1))(x),
     "vmap of grad": lambda x: torch.vmap(torch.func.grad(scalar))(x),
     "grad of vmap": lambda x: torch.func.grad(lambda a: torch.vmap(scalar)(a).sin().sum())(x),
@@ -186,7 +187,6 @@ class Doubled(torch.autograd.Function):
 
 
 TORCHS = {
-    "chunk_size": lambda x: torch.vmap(lambda a: a * 2, chunk_size=3)(x),
     "a vector": lambda x: torch.func.grad(lambda a: a * 2)(x),
     "a list of numbers": lambda x: torch.func.grad(lambda a: 3.0)(x),
     "ints": lambda x: torch.func.grad(scalar)(x.long()),

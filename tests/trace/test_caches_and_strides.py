@@ -1,4 +1,5 @@
 """functools.lru_cache: what its cache counts, and when a piece may rely on what it holds. Strides of what lists pick beside new axes."""
+import collections.abc
 import functools
 import gc
 import logging
@@ -259,9 +260,10 @@ def test_code_that_logs_once_is_told_of_a_compiler_all_the_same(elsewhere):
 
 @pytest.mark.parametrize("text", [
     "typing.Optional[int]", "typing.Union[int, str]", "typing.List[int]", "list[int]", "typing.Dict[str, int]", "dict[str, int]",
-    "typing.Tuple[int, ...]", "tuple[int, ...]", "int | None", "typing.Sequence[np.ndarray]"])
+    "typing.Tuple[int, ...]", "tuple[int, ...]", "int | None", "typing.Sequence[np.ndarray]", "abc.Sized | None", "abc.Sized | abc.Iterable | int",
+    "list[int] | None", "dict[str, list[int]]", "dict[str, list[int | None] | None] | int", "ALIAS | None", "dict[str, ALIAS]", "None | ALIAS | int"])
 def test_types_with_parameters(text):
-    space = {"typing": typing, "np": np}
+    space = {"typing": typing, "np": np, "abc": collections.abc, "ALIAS": list[int]}
     exec(f"def f(x):\n    y = np.tanh(x)\n    kind = {text}\n    return y + 1, kind is not None, str(kind), kind\n", space)
     f = space["f"]
     f(X)  # typing keeps what it has made
@@ -271,9 +273,23 @@ def test_types_with_parameters(text):
         assert_same(ours[:3], eager[:3])
         assert ours[3] == eager[3]
     assert framejit.cache_info()["internal_errors"] == 0
-    annotated = {"typing": typing, "np": np}
+    annotated = {"typing": typing, "np": np, "abc": collections.abc, "ALIAS": list[int]}
     exec(f"def f(x):\n    y = np.tanh(x)\n    def g(v: {text}): return v + 1\n    return g(y)\n", annotated)
     same_as_eager(annotated["f"], X, breaks=())
+
+
+def test_a_class_that_joins_classes_itself():
+    class Joins(type):
+        def __or__(cls, other):
+            return f"{cls.__name__} or {other.__name__}"
+
+    class A(metaclass=Joins):
+        pass
+
+    def f(x):
+        return np.tanh(x) + len(A | int)
+
+    same_as_eager(f, X)
 
 
 def test_a_cache_keyed_by_an_object_that_goes():

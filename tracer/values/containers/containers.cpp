@@ -582,7 +582,7 @@ V TraceRun::get_item(const V& container, const V& key) {
         // list[int], Generic[T]
         static PyObject* const name = PyUnicode_InternFromString("__class_getitem__");
         PyObject* subscripted = constant_object(container);
-        PyObject* argument = constant_object(key);
+        PyObject* argument = type_expression(*this, key);
         PyObject* method =
             subscripted ? class_attribute(*this, reinterpret_cast<PyTypeObject*>(subscripted), name) : nullptr;
         if (method && argument) {
@@ -712,6 +712,27 @@ V container_method(TraceRun& t, const V& owner, const std::string& name, std::ve
   }
   if (!result) break_graph(BreakReason::UnsupportedObject, "method " + name + " of " + describe(owner));
   return result;
+}
+
+PyObject* type_expression(TraceRun& t, const V& value) {
+  if (PyObject* constant = t.constant_object(value)) return constant;
+  if (auto* tuple = as<TupleValue>(value); tuple && !tuple->type) {
+    Ref<> made = Ref<>::steal(PyTuple_New(Py_ssize_t(tuple->items.size())));
+    for (std::size_t i = 0; i < tuple->items.size(); ++i) {
+      PyObject* item = type_expression(t, tuple->items[i]);
+      if (!item) return nullptr;
+      PyTuple_SET_ITEM(made.get(), Py_ssize_t(i), Py_NewRef(item));
+    }
+    return t.keep(made).get();
+  }
+  auto* held = as<ObjectValue>(value);
+  if (!held) return nullptr;
+  PyObject* object = held->object.get();
+  if (Py_TYPE(object) != &Py_GenericAliasType && std::strcmp(Py_TYPE(object)->tp_name, "types.UnionType"))
+    return nullptr;
+  if (held->source && held->source->kind != SourceKind::Constant)
+    add_guard(t, GuardKind::Identity, held->source, object);
+  return object;
 }
 
 bool is_of_typing(PyObject* method) {

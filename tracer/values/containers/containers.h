@@ -49,6 +49,9 @@ PyObject* defaultdict_type();
 bool is_plain_named_tuple(PyTypeObject* type);
 /// A class, function or dtype that no code of the user's compares with others, and that a piece may keep.
 bool is_itself_alone(PyObject* object);
+/// The object of a constant, or of what types are written with that nobody can change: `list[int]`, `int | None`, a
+/// tuple of such. Null: neither.
+PyObject* type_expression(TraceRun& t, const V& value);
 /// A function of the modules typing or types.
 bool is_of_typing(PyObject* callable);
 

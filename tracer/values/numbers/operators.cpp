@@ -414,6 +414,24 @@ V TraceRun::binary(int op, const V& a, const V& b) {
   return builtin_binary(*this, op, a, b);
 }
 
+/// `int | None`, `list[int] | str`. Null: an operand is no type, or of a class that has a `|` of its own.
+static V joined_types(TraceRun& t, const V& a, const V& b) {
+  if (a->kind != ValueKind::Object || b->kind != ValueKind::Object) return nullptr;
+  const auto is_type = [](PyObject* x) {
+    if (!x || x == Py_None) return x != nullptr;
+    if (!PyType_Check(x))
+      return Py_TYPE(x) == &Py_GenericAliasType || !std::strcmp(Py_TYPE(x)->tp_name, "types.UnionType");
+    // The class of a class may be another one than type, as that of torch.Tensor is.
+    const PyNumberMethods* methods = Py_TYPE(x)->tp_as_number;
+    return methods && methods->nb_or == PyType_Type.tp_as_number->nb_or;
+  };
+  PyObject *left = type_expression(t, a), *right = type_expression(t, b);
+  if (!is_type(left) || !is_type(right) || (left == Py_None && right == Py_None)) return nullptr;
+  Ref<> result = Ref<>::steal(PyNumber_Or(left, right));
+  if (!result) raise_python_error(t);
+  return wrap_constant(t, t.keep(result).get());
+}
+
 V builtin_binary(TraceRun& t, int op, const V& a, const V& b) {
   const BinaryRow& row = binary_row(op);
   const bool in_place = op >= NB_INPLACE_ADD;
@@ -537,15 +555,8 @@ V builtin_binary(TraceRun& t, int op, const V& a, const V& b) {
     if (V text = format_percent(t, a, b)) return text;
   PyObject* left = t.constant_object(a);
   PyObject* right = t.constant_object(b);
-  auto type_like = [](PyObject* x) {
-    return x && (Py_TYPE(x) == &PyType_Type || x == Py_None || !std::strcmp(Py_TYPE(x)->tp_name, "types.UnionType"));
-  };
-  if (row.op == NB_OR && type_like(left) && type_like(right) && left != right) {
-    // int | None
-    Ref<> result = Ref<>::steal(PyNumber_Or(left, right));
-    if (!result) raise_python_error(t);
-    return wrap_constant(t, t.keep(result).get());
-  }
+  if (row.op == NB_OR)
+    if (V joined = joined_types(t, a, b)) return joined;
   auto bare = [](const V& value) { return value->kind == ValueKind::Instance && !as<InstanceValue>(value)->contents; };
   if (bare(a) && bare(b) && !in_place && row.op != NB_POWER) {
     constexpr std::pair<int, const char*> kSigns[] = {{NB_ADD, "+"},
