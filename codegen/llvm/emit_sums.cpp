@@ -195,16 +195,15 @@ void Emitter::add_exactly(Val& total, Val& lost, Val term) {
   if (total.imaginary) add(total.imaginary, lost.imaginary, term.imaginary);
 }
 
-Val Emitter::rounded(Val total, Val lost) {
-  auto add = [&](Value* total, Value* lost) -> Value* {
-    // NaN where an infinity is, or an intermediate result was one.
-    Value* none = llvm::Constant::getNullValue(lost->getType());
-    if (!ops_.conditions) lost = b.CreateSelect(b.CreateFCmpUNO(lost, lost), none, lost);
-    return b.CreateFAdd(total, lost);
+Val Emitter::what_was_lost(Val lost) {
+  // NaN where an infinity is, or an intermediate result was one.
+  auto numbers = [&](Value* lost) -> Value* {
+    return b.CreateSelect(b.CreateFCmpUNO(lost, lost), llvm::Constant::getNullValue(lost->getType()), lost);
   };
-  Val result{add(total.real, lost.real)};
-  if (total.imaginary) result.imaginary = add(total.imaginary, lost.imaginary);
-  return result;
+  if (ops_.conditions) return lost;
+  lost.real = numbers(lost.real);
+  if (lost.imaginary) lost.imaginary = numbers(lost.imaginary);
+  return lost;
 }
 
 Val Emitter::exact_sum(const AccumulatorInfo& info, const AccumulatorState& state) {
@@ -226,7 +225,7 @@ Val Emitter::exact_sum(const AccumulatorInfo& info, const AccumulatorState& stat
     }
     if (state.rest_slot) add_exactly(total, lost, load_slot(info, state.rest_slot));
   }
-  return rounded(total, lost);
+  return combine(info, total, what_was_lost(lost));
 }
 
 Val Emitter::whole_sum(const AccumulatorInfo& info, const AccumulatorState& state) {
@@ -243,9 +242,10 @@ Val Emitter::whole_sum(const AccumulatorInfo& info, const AccumulatorState& stat
   }
   if (state.exact_lanes) return exact_sum(info, state);
   const Val total = load_slot(info, state.total);
-  const Val lost = load_slot(info, state.lost);
-  if (!state.over_lanes) return rounded(total, combine(info, slot, lost));
-  return combined_lanes(info, state, rounded(total, combine(info, slot, lost)));
+  // The last block is small beside the others: with what they lost it is added at once.
+  const Val rest = combine(info, slot, what_was_lost(load_slot(info, state.lost)));
+  const Val sum = combine(info, total, rest);
+  return state.over_lanes ? combined_lanes(info, state, sum) : sum;
 }
 
 }  // namespace fj

@@ -246,8 +246,8 @@ class Emitter {
   /// total + term, rounded, in `total`; what rounding lost is added to `lost`.
   void add_exactly(Val& total, Val& lost, Val term);
   static bool is_long(std::optional<std::int64_t> additions);
-  /// total + lost
-  Val rounded(Val total, Val lost);
+  /// The rounding errors of a sum, or nothing where an infinity or NaN was added: the sum itself has it.
+  Val what_was_lost(Val lost);
   Val exact_sum(const AccumulatorInfo& info, const AccumulatorState& state);
   /// Of a sum that has a total: one number a result.
   Val whole_sum(const AccumulatorInfo& info, const AccumulatorState& state);

@@ -1,4 +1,6 @@
 """Sums are as exact as the library's: at most 2 units in the last place further from the exact sum."""
+import itertools
+
 import numpy as np
 import pytest
 
@@ -143,3 +145,18 @@ def test_infinities_in_long_sums_raise_no_condition_of_ours(dtype):
     with np.errstate(all="raise"):
         assert framejit.compile(lambda x: x.sum())(x) == np.inf
         assert np.allclose(framejit.compile(lambda x: x.sum(0))(x.reshape(-1, 2)), [5000, np.inf])
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("size", [64, 264, 528, 1000, 4104, 20000])
+def test_what_is_no_number_reaches_the_sum_from_each_place(library, size):
+    """A NaN in the last block of a sum was taken for a rounding error that an infinity had made."""
+    whole = [lambda x: x.sum(), lambda x: x.reshape(8, -1).sum(1), lambda x: x.reshape(-1, 8).sum(0), lambda x: x.mean()]
+    for function in whole:
+        compiled = framejit.compile(function, dynamic=False)
+        for dtype, place, value in itertools.product(["float32", "float64"], [0, 5, size // 2, size - 1], [np.nan, np.inf, -np.inf]):
+            x = (np.arange(size) % 3).astype(dtype)
+            x[place] = value
+            x = given(library, x)
+            found, expected = np.asarray(compiled(x)), np.asarray(function(x))
+            assert np.array_equal(np.isnan(found), np.isnan(expected)) and np.array_equal(np.isinf(found), np.isinf(expected)), (dtype, place, value)
