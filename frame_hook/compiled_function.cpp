@@ -79,9 +79,11 @@ void deallocate(PyObject* self) {
 
 /// Own attributes first, then the function's: f.__code__, f.__defaults__, whatever the user has put there. The module
 /// is the function's too, but not by a descriptor: the type has one of its own, a name, which `help(framejit)` sorts
-/// by.
+/// by. So are the annotations: CPython puts a dict among the attributes of a class that is asked for its own (a
+/// protocol's isinstance asks each).
 PyObject* get_attribute(PyObject* self, PyObject* name) {
-  if (PyUnicode_CompareWithASCIIString(name, "__module__") == 0) return PyObject_GetAttr(self_of(self)->function, name);
+  for (const char* forwarded : {"__module__", "__annotations__"})
+    if (PyUnicode_CompareWithASCIIString(name, forwarded) == 0) return PyObject_GetAttr(self_of(self)->function, name);
   PyObject* own = PyObject_GenericGetAttr(self, name);
   if (own != nullptr || !PyErr_ExceptionMatches(PyExc_AttributeError)) return own;
   PyErr_Clear();

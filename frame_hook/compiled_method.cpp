@@ -58,6 +58,9 @@ void deallocate(PyObject* object) {
 }
 
 PyObject* get_attribute(PyObject* object, PyObject* name) {
+  // As of a compiled function: the class may have got a dict under this name.
+  if (PyUnicode_CompareWithASCIIString(name, "__annotations__") == 0)
+    return PyObject_GetAttr(method_of(object)->function, name);
   PyObject* own = PyObject_GenericGetAttr(object, name);
   if (own != nullptr || !PyErr_ExceptionMatches(PyExc_AttributeError)) return own;
   PyErr_Clear();
