@@ -6,9 +6,10 @@ namespace fj {
 
 std::string text_of(PyObject* object) {
   Ref<> text = !object ? Ref<>() : PyUnicode_Check(object) ? Ref<>::borrow(object) : Ref<>::steal(PyObject_Str(object));
-  const char* bytes = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  Py_ssize_t size = 0;  // a text may have a character 0 in it
+  const char* bytes = text ? PyUnicode_AsUTF8AndSize(text.get(), &size) : nullptr;
   if (!bytes) PyErr_Clear();
-  return bytes ? bytes : "";
+  return bytes ? std::string(bytes, std::size_t(size)) : "";
 }
 
 std::string take_error() {

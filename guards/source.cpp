@@ -330,7 +330,8 @@ PyObject* fetch_step(const Source& source, PyObject* base, const FrameValues& va
     case SourceKind::ItemOf: {
       PyObject* key = operands.empty() ? nullptr : operands[0];
       if (!key || !is_plain_operand(key)) return nullptr;
-      if (!PyList_CheckExact(base) && !PyTuple_CheckExact(base)) return dict_item(base, key);
+      // Of a class that derives from list too: what the list itself holds, whatever the class makes of it.
+      if (!PyList_Check(base) && !PyTuple_Check(base)) return dict_item(base, key);
       const Py_ssize_t place = PyLong_CheckExact(key) ? PyLong_AsSsize_t(key) : PY_SSIZE_T_MIN,
                        size = PySequence_Fast_GET_SIZE(base);
       PyErr_Clear();

@@ -110,7 +110,10 @@ PyObject* module_call() {
 /// A partial's keywords overridden by those of the call, in the order of the dict CPython makes.
 Keywords merged_keywords(const DictValue& partial, const Keywords& given) {
   Keywords known;
-  for (auto& [name, item] : partial.items) known.emplace_back(text_of(name.get()), item);
+  for (auto& [name, item] : partial.items) {
+    if (!PyUnicode_Check(name.get())) break_graph(BreakReason::ErrorWhileTracing, "keywords that are no strings");
+    known.emplace_back(text_of(name.get()), item);
+  }
   for (auto& [name, item] : given) {
     auto same = std::find_if(known.begin(), known.end(), [&](auto& old) { return old.first == name; });
     if (same != known.end())
@@ -509,12 +512,15 @@ V pure_function(TraceRun& t, RowlessCall& call) {
   if (!is_pure(call.object)) return nullptr;
   guard_value(t, call.value);
   bool of_parts = false;
+  // The others say in their answer (ascii) or their error what they were given.
+  static constexpr std::string_view kOfItems[] = {"fsum", "prod", "dist", "sumprod", "from_bytes"};
+  const std::string_view name = reinterpret_cast<PyCFunctionObject*>(call.object)->m_ml->ml_name;
+  const bool reads_items = std::find(std::begin(kOfItems), std::end(kOfItems), name) != std::end(kOfItems);
   for (V& argument : call.positional) {
     V part = number_part(t, argument);
     of_parts = of_parts || part != argument;
     argument = part;
-    // math.fsum(values): only read.
-    if (argument->kind == ValueKind::List || argument->kind == ValueKind::Iterator)
+    if (reads_items && (argument->kind == ValueKind::List || argument->kind == ValueKind::Iterator))
       argument = t.tuple(t.sequence_items(argument));
   }
   auto fold = [&] { return fold_call(t, call.object, call.positional, call.keywords); };

@@ -31,6 +31,11 @@ namespace {
 
 bool is_null(const V& value) { return value->kind == ValueKind::Null; }
 
+/// A long list or dict that was there before the trace is an object of which nothing is known.
+void require_container(const V& value, ValueKind kind) {
+  if (value->kind != kind) break_graph(BreakReason::UnsupportedObject, "adds to " + describe(value));
+}
+
 PyObject* name_at(const Frame& frame, int index) { return PyTuple_GET_ITEM(frame.co->co_names, index); }
 PyObject* constant_at(const Frame& frame, int index) { return PyTuple_GET_ITEM(frame.co->co_consts, index); }
 
@@ -509,6 +514,7 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     }
     case FJ_LIST_APPEND: {
       V item = pop(frame), list = peek(frame, arg);
+      require_container(list, ValueKind::List);
       list_append(*this, list, item);
       return;
     }
@@ -520,6 +526,7 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     }
     case FJ_MAP_ADD: {
       V value = pop(frame), key = pop(frame), dict = peek(frame, arg);
+      require_container(dict, ValueKind::Dict);
       return dict_store(*this, dict, dict_key(*this, dict, key), value);
     }
     case FJ_LIST_EXTEND: {
@@ -537,6 +544,7 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     }
     case FJ_DICT_UPDATE: case FJ_DICT_MERGE: {
       V other = pop(frame), dict = peek(frame, arg);
+      require_container(dict, ValueKind::Dict);
       for (auto& [key, value] : mapping_items(*this, other)) {
         Ref<> name = constant_key(*this, key);
         if (instr.opcode == FJ_DICT_MERGE && dict_find(*this, *as<DictValue>(dict), name.get()))

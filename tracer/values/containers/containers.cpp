@@ -460,11 +460,18 @@ V length(TraceRun& t, const V& value) {
     case ValueKind::Array: return array_length(t, value);
     case ValueKind::Range: {
       auto& range = *as<RangeValue>(value);
+      const auto known = [&](const SymDim& bound) { return *t.constant_int(t.integer(bound)); };
+      std::int64_t fits;
+      if (range.start.is_constant() && range.stop.is_constant() &&
+          __builtin_sub_overflow(known(range.stop), known(range.start), &fits))
+        break_graph(BreakReason::UnsupportedObject, "the length of a range as long as this");
       const SymDim distance = range.step > 0 ? range.stop - range.start : range.start - range.stop;
       if (!t.decide(distance, Py_GT, 0)) return t.integer(std::int64_t(0));
       if (range.step == 1 || range.step == -1) return t.integer(distance);
-      const std::int64_t count = *t.constant_int(t.integer(distance)), step = range.step < 0 ? -range.step : range.step;
-      return t.integer((count + step - 1) / step);
+      const std::int64_t count = *t.constant_int(t.integer(distance));
+      // Without a sum or a sign that might not fit.
+      return t.integer(1 + std::int64_t(std::uint64_t(count - 1) / (range.step < 0 ? 0 - std::uint64_t(range.step)
+                                                                                   : std::uint64_t(range.step))));
     }
     default: break;
   }

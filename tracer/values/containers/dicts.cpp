@@ -185,6 +185,8 @@ void dict_store(TraceRun& t, const V& target, Ref<> key, const V& value) {
 
 void dict_store_at(TraceRun& t, const V& target, std::size_t place, Ref<> key, const V& value) {
   auto& dict = *as<DictValue>(target);
+  if (dict.attributes_of && !PyUnicode_CheckExact(key.get()))
+    break_graph(BreakReason::UnsupportedObject, "an attribute whose name is no string");
   if (place < dict.items.size()) key = dict.items[place].first;  // which the dict keeps
   note_item(t, target, key, value);
   if (place < dict.items.size())
