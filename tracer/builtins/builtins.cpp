@@ -99,6 +99,11 @@ V builtin_super(TraceRun& t, Arguments_& a, Keywords& k) {
   PyObject* real = type ? t.constant_object(type) : nullptr;
   if (!real || !PyType_Check(real) || !super->self) unknown_call("super", a);
   super->type = Ref<PyTypeObject>::borrow(reinterpret_cast<PyTypeObject*>(real));
+  // Of an object or class that does not derive from it CPython raises, or asks what the object calls its class.
+  auto* held = as<ObjectValue>(super->self);
+  const bool of_class = held && PyType_Check(held->object.get()) &&
+                        PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(held->object.get()), super->type.get());
+  if (!of_class && !PyType_IsSubtype(t.type_of(super->self), super->type.get())) unknown_call("super", a);
   return super;
 }
 

@@ -57,15 +57,23 @@ PyObject* free_variable(PyObject* object, const char* name) {
 }
 
 /// The function that functools.singledispatch has for a class. What it depends on: the classes registered (guarded by
-/// the registry's keys and values) and the class of the argument.
+/// the registry's keys and values), the class of the argument, and what is registered with abstract classes.
 V dispatched(TraceRun& t, PyObject* dispatch, PyTypeObject* type) {
   PyObject* registry = dispatch && PyFunction_Check(dispatch) ? free_variable(dispatch, "registry") : nullptr;
   if (!registry || !PyDict_CheckExact(registry)) return nullptr;
+  // Asking fills the cache, which nobody sees unless it is another one than the module's.
+  PyObject* const weak_keys = once([] { return imported("weakref", "WeakKeyDictionary").release(); });
+  PyObject* cache = free_variable(dispatch, "dispatch_cache");
+  if (!cache || reinterpret_cast<PyObject*>(Py_TYPE(cache)) != weak_keys) return nullptr;
   V known = t.wrap(registry, t.sources().constant(registry));
   auto* table = as<DictValue>(known);
   if (!table) return nullptr;
   open(t, *table);
   guard_bases(t, type);
+  const bool any_abstract = std::any_of(table->items.begin(), table->items.end(), [](const auto& item) {
+    return Py_TYPE(item.first.get()) != &PyType_Type;
+  });
+  if (any_abstract) guard_registrations(t);
   Ref<> chosen = Ref<>::steal(PyObject_CallOneArg(dispatch, reinterpret_cast<PyObject*>(type)));
   if (!chosen) break_graph(BreakReason::ErrorWhileTracing, take_error());
   for (auto& [key, value] : table->items) {

@@ -131,7 +131,11 @@ PyObject* class_attribute(TraceRun& t, PyTypeObject* type, PyObject* name) {
   if (t.classes->any() && assigned_owner(t, type, name)) refuse_assigned_class(t, type);
   if (!t.classes->made.empty() && is_annotations(name)) refuse_made_annotations(t, type);
   note_class(t, type, name);
-  return fj_type_lookup(type, name);
+  PyObject* found = fj_type_lookup(type, name);
+  // `__add__ = str.__add__` in a class that is no str: CPython raises where it is used.
+  if (found && Py_TYPE(found) == &PyWrapperDescr_Type && !PyType_IsSubtype(type, PyDescr_TYPE(found)))
+    break_graph(BreakReason::ErrorWhileTracing, "a special method of another class");
+  return found;
 }
 
 /// What kind of descriptor it is.
@@ -188,12 +192,20 @@ V bind_class_attribute(TraceRun& t, PyObject* found, const V& self, PyTypeObject
   }
   if (Py_TYPE(found) == &PyClassMethod_Type) {
     Ref<> function = Ref<>::steal(PyObject_GetAttrString(found, "__func__"));
+    // Another descriptor is asked for what it is of the class, by the versions of CPython that do so.
+    if (function && !PyFunction_Check(function.get()) && !is_function_like(function.get()) &&
+        Py_TYPE(function.get())->tp_descr_get)
+      break_graph(BreakReason::UnsupportedObject,
+                  std::string("a class method of an object of type ") + Py_TYPE(function.get())->tp_name);
     auto method = std::make_shared<BoundMethodValue>();
     method->function = wrap_constant(t, t.keep(function).get());
     method->self = wrap_constant(t, reinterpret_cast<PyObject*>(type));
     return method;
   }
   if (Py_TYPE(found) == &PyMethodDescr_Type || Py_TYPE(found) == &PyWrapperDescr_Type) {
+    // `upper = str.upper` in a class that is no str: CPython raises.
+    if (!PyType_IsSubtype(type, PyDescr_TYPE(found)))
+      break_graph(BreakReason::ErrorWhileTracing, "a method of another class");
     auto method = std::make_shared<BuiltinValue>();
     method->owner = self;
     method->name = text_of(reinterpret_cast<PyDescrObject*>(found)->d_name);
@@ -201,8 +213,9 @@ V bind_class_attribute(TraceRun& t, PyObject* found, const V& self, PyTypeObject
     return method;
   }
   if (Py_TYPE(found) == &PyClassMethodDescr_Type) {
-    // dict.fromkeys
-    Ref<> bound = Ref<>::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), PyDescr_NAME(found)));
+    // dict.fromkeys; through super() the class may have another under the name.
+    Ref<> bound = Ref<>::steal(
+        Py_TYPE(found)->tp_descr_get(found, nullptr, reinterpret_cast<PyObject*>(type)));
     if (!bound) break_graph(BreakReason::UnsupportedObject, take_error());
     return wrap_constant(t, t.keep(bound).get());
   }
@@ -254,7 +267,7 @@ V type_attribute(TraceRun& t, const V& owner, PyTypeObject* type, PyObject* name
   guard_value(t, value);
   PyTypeObject* meta = Py_TYPE(type);
   PyObject* from_meta = class_attribute(t, meta, name);
-  if (from_meta && Py_TYPE(from_meta)->tp_descr_set) {
+  if (from_meta && Py_TYPE(from_meta)->tp_descr_set && Py_TYPE(from_meta)->tp_descr_get) {
     if (Py_TYPE(from_meta) != &PyProperty_Type &&
         (is_pure_getter(meta, from_meta) || PyDescr_TYPE(from_meta) == &PyType_Type)) {
       Ref<> found = Ref<>::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name));
@@ -399,7 +412,8 @@ V object_attribute(TraceRun& t, const V& owner, ObjectValue& value, PyObject* na
   V variable = class_variable(t, type, name);
   PyObject* found = variable ? nullptr : class_attribute(t, type, name);
   if (found) note_descriptor(t, Py_TYPE(found));
-  const bool data = found && Py_TYPE(found)->tp_descr_set;
+  // One without __get__ comes behind the object's own attributes.
+  const bool data = found && Py_TYPE(found)->tp_descr_set && Py_TYPE(found)->tp_descr_get;
   if (data) {
     if (Py_TYPE(found) == &PyProperty_Type || is_tuple_getter(found))
       return bind_class_attribute(t, found, owner, type);
@@ -429,6 +443,11 @@ V object_attribute(TraceRun& t, const V& owner, ObjectValue& value, PyObject* na
     break_graph(BreakReason::UnsupportedObject, "attribute '" + text_of(name) + "' of " + describe(owner));
   }
   if (PyObject* members = instance_dict(object)) {
+    // A key that compares by code of its own is asked whether it is the name: the class may be another one then.
+    Py_ssize_t at = 0;
+    for (PyObject *key, *item; PyDict_Next(members, &at, &key, &item);)
+      if (!PyUnicode_CheckExact(key) && Py_TYPE(key)->tp_flags & Py_TPFLAGS_HEAPTYPE)
+        break_graph(BreakReason::UnsupportedObject, "an object whose __dict__ has keys that are no strings");
     SourceRef members_source = t.sources().make(SourceKind::InstanceDict, value.source);
     // The dict itself may be a value of the trace, through `vars(x)` or `x.__dict__`: then its items are the
     // attributes.
@@ -473,7 +492,7 @@ V attribute_by_default(TraceRun& t, const V& owner, PyObject* name) {
   V variable = class_variable(t, type, name);
   PyObject* found = variable ? nullptr : class_attribute(t, type, name);
   if (found) note_descriptor(t, Py_TYPE(found));
-  if (found && Py_TYPE(found)->tp_descr_set) {
+  if (found && Py_TYPE(found)->tp_descr_set && Py_TYPE(found)->tp_descr_get) {
     if (Py_TYPE(found) == &PyMemberDescr_Type || Py_TYPE(found) == &PyGetSetDescr_Type) {
       const std::string text = text_of(name);
       if (text == "__dict__") {

@@ -30,6 +30,8 @@ PyObject* class_attribute(TraceRun& t, PyTypeObject* type, PyObject* name);
 void guard_bases(TraceRun& t, PyTypeObject* type);
 /// Nothing at all of the class may change. Costs a trace for each write to it: name what counts instead.
 void guard_type_version(TraceRun& t, PyTypeObject* type);
+/// No class is registered with an abstract class meanwhile.
+void guard_registrations(TraceRun& t);
 bool is_python_method(TraceRun& t, PyObject* found);
 void note_descriptor(TraceRun& t, PyTypeObject* type);
 

@@ -16,6 +16,17 @@
 
 namespace fj {
 
+/// Until some class is registered with an abstract class somewhere, which moves a number that the module abc keeps.
+void guard_registrations(TraceRun& t) {
+  PyObject* const token = once([] { return imported("_abc", "get_cache_token").release(); });
+  static PyObject* const nothing = PyTuple_New(0);
+  Ref<> number = token ? Ref<>::steal(PyObject_CallNoArgs(token)) : Ref<>();
+  if (!number) break_graph(BreakReason::UnsupportedObject, take_error());
+  // Not a value of the program's: nothing here holds for another number, so it is never a symbol.
+  add_guard(t, GuardKind::Equals, t.sources().make(SourceKind::Answer, t.sources().constant(token), 0, nothing),
+            t.keep(number).get());
+}
+
 namespace {
 
 /// The classes named by the second argument of isinstance and issubclass.
@@ -62,13 +73,7 @@ void guard_abstract_answer(TraceRun& t, PyTypeObject* type, PyTypeObject* base) 
   if (hook != fj_type_lookup(&PyBaseObject_Type, hook_name) && home != "collections.abc" && home != "typing" &&
       home != "contextlib")
     break_graph(BreakReason::UnsupportedObject, std::string("isinstance of the abstract class ") + base->tp_name);
-  PyObject* const token = once([] { return imported("_abc", "get_cache_token").release(); });
-  static PyObject* const nothing = PyTuple_New(0);
-  Ref<> number = token ? Ref<>::steal(PyObject_CallNoArgs(token)) : Ref<>();
-  if (!number) break_graph(BreakReason::UnsupportedObject, take_error());
-  // Not a value of the program's: nothing here holds for another number, so it is never a symbol.
-  add_guard(t, GuardKind::Equals, t.sources().make(SourceKind::Answer, t.sources().constant(token), 0, nothing),
-            t.keep(number).get());
+  guard_registrations(t);
   guard_type_version(t, type);
 }
 
@@ -84,12 +89,34 @@ V answer_of_metaclass(TraceRun& t, PyTypeObject* base, PyObject* method, const V
   return t.call(wrap_constant(t, own), {wrap_constant(t, reinterpret_cast<PyObject*>(base)), about}, {});
 }
 
+/// Whether the answer for a class that derives from this one may be no, or an error.
+bool denies_derived(TraceRun& t, PyTypeObject* base) {
+  static PyObject* const hook_name = PyUnicode_InternFromString("__subclasshook__");
+  static PyObject* const protocol_name = PyUnicode_InternFromString("_is_protocol");
+  if (!(base->tp_flags & Py_TPFLAGS_HEAPTYPE)) return false;
+  if (PyObject* protocol = class_attribute(t, base, protocol_name); protocol && protocol != Py_False) return true;
+  PyObject* hook = class_attribute(t, base, hook_name);
+  if (hook == fj_type_lookup(&PyBaseObject_Type, hook_name)) return false;
+  Ref<> wrapped = hook && Py_TYPE(hook) == &PyClassMethod_Type
+                      ? Ref<>::steal(PyObject_GetAttrString(hook, "__func__"))
+                      : Ref<>::borrow(hook);
+  PyErr_Clear();
+  PyObject* function = wrapped.get();
+  if (!function || !PyFunction_Check(function)) return true;
+  PyObject* home = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
+  const std::string module = home && PyUnicode_Check(home) ? text_of(home) : "";
+  return module != "collections.abc" && module != "_collections_abc" && module != "contextlib" && module != "typing" &&
+         module != "os";
+}
+
 /// Plain MRO membership, unless a metaclass decides (then by asking it, if it is one known to be pure). `method`: its
 /// method that is asked.
 bool is_subclass(TraceRun& t, PyTypeObject* type, PyTypeObject* base, PyObject* method) {
-  if (PyType_IsSubtype(type, base)) return true;
+  const bool derived = PyType_IsSubtype(type, base);
   PyTypeObject* meta = Py_TYPE(base);
-  if (meta == &PyType_Type || class_attribute(t, meta, method) == fj_type_lookup(&PyType_Type, method)) return false;
+  if (meta == &PyType_Type || class_attribute(t, meta, method) == fj_type_lookup(&PyType_Type, method)) return derived;
+  // An abstract class's own look may deny a class that derives from it, and a protocol refuses to be asked.
+  if (derived && !denies_derived(t, base)) return true;
   // ABCs answer by registration; torch's Parameter and Buffer by a mark on tensors.
   if (!std::strcmp(meta->tp_name, "ABCMeta")) {
     const int answer = PyObject_IsSubclass(reinterpret_cast<PyObject*>(type), reinterpret_cast<PyObject*>(base));
@@ -157,7 +184,11 @@ V builtin_type(TraceRun& t, std::vector<V>& a, Keywords& k) {
   if (a.size() == 3 && k.empty()) {
     PyObject* name = t.constant_object(a[0]);
     auto* space = as<DictValue>(a[2]);
-    if (!name || !PyUnicode_CheckExact(name) || !space) unknown_call("type", a);
+    // Bases that are no tuple and a name that has no text in C are errors, which CPython raises.
+    const bool named = name && PyUnicode_CheckExact(name) && PyUnicode_AsUTF8(name);
+    if (!named) PyErr_Clear();
+    if (!named || text_of(name).find('\0') != std::string::npos || a[1]->kind != ValueKind::Tuple || !space)
+      unknown_call("type", a);
     open(t, *space);
     // type() looks up whose code calls it.
     std::vector<std::pair<Ref<>, V>> members = space->items;

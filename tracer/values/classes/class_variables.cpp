@@ -126,6 +126,8 @@ void set_class_variable(TraceRun& t, const V& owner, PyTypeObject* type, PyObjec
   const std::string text = text_of(name);
   static PyObject* const setattr_name = intern("__setattr__");
   PyTypeObject* meta = Py_TYPE(type);
+  // A class that has no bases yet (its metaclass's mro() runs): the names of its bases are not found by them.
+  if (!type->tp_mro) refuse();
   // Special methods are what C code finds; a class made here nobody else has.
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) ||
       text.starts_with("__") || made_class_at(t, reinterpret_cast<PyObject*>(type)) || !is_plain_variable(value))

@@ -173,7 +173,7 @@ V make_instance(TraceRun& t, PyTypeObject* type, std::vector<V> positional, Keyw
   PyObject* maker = class_attribute(t, type, new_name);
   PyObject* init = class_attribute(t, type, init_name);
   const bool own_new = maker && Py_TYPE(maker) == &PyStaticMethod_Type;
-  const bool own_init = init && is_python_method(t, init);
+  bool own_init = init && is_python_method(t, init);
   V made;
   if (is_plain_named_tuple(type)) {
     // The __new__ of a namedtuple is generated code: what it does, by the fields.
@@ -203,6 +203,13 @@ V make_instance(TraceRun& t, PyTypeObject* type, std::vector<V> positional, Keyw
        made->kind == ValueKind::List || made->kind == ValueKind::Set || made->kind == ValueKind::Object) &&
       PyType_IsSubtype(t.type_of(made), type);
   if (!is_one) return made;
+  if (PyTypeObject* other = t.type_of(made); other != type) {
+    // A __new__ that made an object of a derived class: the object's own __init__ runs.
+    init = class_attribute(t, other, init_name);
+    own_init = init && is_python_method(t, init);
+    if (!own_init && other->tp_init != PyBaseObject_Type.tp_init)
+      break_graph(BreakReason::UnknownCall, type_name(type) + "()");
+  }
   if (own_init) {
     positional.insert(positional.begin(), made);
     V nothing = t.call(wrap_constant(t, init), std::move(positional), std::move(keywords));
@@ -391,6 +398,16 @@ V reduced(TraceRun& tracer, const V& owner) {
   if (is_exception_type(type) || (owner->kind == ValueKind::Object && !as<ObjectValue>(owner)->source)) return nullptr;
   Ref<> maker = imported("copyreg", "__newobj__");
   if (!maker) return nullptr;
+  // The names of slots that copyreg has noted, or a class claims to have.
+  static PyObject* const slot_names = intern("__slotnames__");
+  if (PyObject* names = fj_type_lookup(type, slot_names)) {
+    class_attribute(tracer, type, slot_names);
+    if (!PyList_CheckExact(names)) return nullptr;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names); ++i) {
+      PyObject* member = fj_type_lookup(type, PyList_GET_ITEM(names, i));
+      if (!member || Py_TYPE(member) != &PyMemberDescr_Type) return nullptr;
+    }
+  }
   V state;
   PyObject* own_state = class_attribute(tracer, type, state_name);
   if (own_state && is_python_method(tracer, own_state)) {
@@ -603,8 +620,15 @@ V object_method(TraceRun& t, const V& owner, const std::string& name, std::vecto
     positional[0] = t.tuple(t.sequence_items(positional[0]));
   const bool number = PyLong_Check(object) || PyFloat_Check(object) || PyComplex_Check(object);
   if (count == 1 && keywords.empty() && number && operator_method_known(name)) {
-    Ref<> other = t.constant_object(number_part(t, positional[0]));
-    if (!other || !is_plain(other.get())) return wrap_constant(t, Py_NotImplemented);
+    positional[0] = number_part(t, positional[0]);
+    if (positional[0]->kind == ValueKind::SymInt) positional[0] = t.integer(*t.constant_int(positional[0]));
+    PyObject* other = t.constant_object(positional[0]);
+    if (!other || !is_plain(other)) {
+      PyTypeObject* of = t.type_of(positional[0]);
+      for (PyTypeObject* kind : {&PyLong_Type, &PyFloat_Type, &PyComplex_Type})
+        if (PyType_IsSubtype(of, kind)) return nullptr;
+      return wrap_constant(t, Py_NotImplemented);
+    }
   }
   Ref<> bound = Ref<>::steal(PyObject_GetAttrString(object, name.c_str()));
   if (!bound) break_graph(BreakReason::ErrorWhileTracing, take_error());
