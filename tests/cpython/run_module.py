@@ -110,6 +110,8 @@ class Result(unittest.TestResult):
 def main():
     name, compiled = sys.argv[1], "--compiled" in sys.argv
     only = [word for word in sys.argv[2:] if not word.startswith("--")]
+    # As `python -m test` does without -u: cases that ask for much time, memory or the network are skipped.
+    importlib.import_module("test.support").use_resources = ()
     module = load(name, compiled)
     suite = unittest.defaultTestLoader.loadTestsFromNames(only, module) if only else unittest.defaultTestLoader.loadTestsFromModule(module)
     result = Result()
