@@ -518,3 +518,17 @@ def test_an_axis_without_elements_beside_one_whose_size_varies():
         (ours, strides, _), (eager, expected, _) = compiled(x, 1), twice(x, 1)
         assert ours.shape == eager.shape and ours.stride() == eager.stride() and strides == expected
     assert framejit.cache_info()["internal_errors"] == 0
+
+
+@pytest.mark.parametrize("layout", ["c", "f"])
+@pytest.mark.parametrize("reduction", ["x.sum()", "x.mean()", "(x * 2).sum()", "x.sum(axis=0)[0]"])
+def test_a_sum_in_a_loop_takes_the_elements_as_they_lie(reduction, layout):
+    """Infinities of both signs are an invalid operation or none, as a NaN comes after or before them."""
+    numpy_case(f"for i in range(3):\n    if {reduction} > 3:\n        pass", f'make((3, 4), "float32", 835, "{layout}", "special")', "None")
+
+
+@pytest.mark.skipif(torch is None, reason="needs torch")
+@pytest.mark.parametrize("indices", ["[0, 1, 2]", "[[1], [0]]", "1", "[]"])
+def test_one_hot_has_been_written_as_often(indices):
+    check(Case("torch", "def f(x, y):\n    return lib.nn.functional.one_hot(x, 3), lib.nn.functional.one_hot(x + 0, y)\n",
+               [f"ARGS = [lib.tensor({indices}, dtype=lib.int64), 4]"] * 2))

@@ -54,11 +54,15 @@ struct Run {
   ValueId data, count, step;
 };
 
-/// The whole array as one run, copied where it has several axes.
-Run as_run(RegionBuilder& b, const Known& array) {
+/// The whole array as one run, copied where it has several axes. `in_memory_order`: NumPy takes the elements as they
+/// lie, which counts.
+Run as_run(RegionBuilder& b, const Known& array, bool in_memory_order) {
   Known whole = array;
-  if (whole.kind == Known::Kind::Expression || (whole.kind != Known::Kind::Fresh && b.rank(whole) != 1))
-    whole = b.temporary(b.expression(whole));
+  if (whole.kind == Known::Kind::Expression || (whole.kind != Known::Kind::Fresh && b.rank(whole) != 1)) {
+    const Lazy values = b.expression(whole);
+    if (in_memory_order) b.expect_c_order(values);
+    whole = b.temporary(values);
+  }
   const ArrayPlace of = b.layout(whole);
   std::vector<ValueId> sizes;
   for (const Axis& axis : of.axes) sizes.push_back(axis.size);
@@ -102,7 +106,8 @@ std::optional<Known> RegionBuilder::reduced(std::string_view function, const Kno
   const bool logical = function == "any" || function == "all";
   if (logical ? of != DType::Bool : known == nullptr) return std::nullopt;
   if (function == "mean" && !is_float(of)) return std::nullopt;
-  const Run elements = as_run(*this, array);
+  const bool reports = is_float(of) && !logical && known->whole == "sum";
+  const Run elements = as_run(*this, array, reports);
   const std::vector<ValueId> operands{elements.data, elements.count, elements.step};
   if (logical) {
     const ValueId count = run("count_true", operands);
@@ -112,7 +117,6 @@ std::optional<Known> RegionBuilder::reduced(std::string_view function, const Kno
   }
   if (function != "sum") leave_if(op(Op::eq, {elements.count, integer(0)}));
   // The flags are those of the sum: what it is of has been looked at.
-  const bool reports = is_float(of) && known->whole == "sum";
   if (reports) run("clear_reports", {});
   const ValueId made = run(std::string(known->whole) + suffix, operands);
   if (reports) leave_if(op(Op::ne, {run("reports", {}), integer(0)}));

@@ -201,6 +201,8 @@ class RegionBuilder {
   /// The array as one that is in memory.
   Known computed(const Known& array);
   Known temporary(const Lazy& of);
+  /// Leaves the region unless the elements of all arrays lie in C's order.
+  void expect_c_order(const Lazy& of);
   Known looked_at(const Known& array);
   Known fresh(DType dtype, std::vector<ValueId> sizes);
   void fill(const ArrayPlace& to, const Lazy& value, int apart);
@@ -290,7 +292,6 @@ class RegionBuilder {
                 const std::function<void(const std::vector<ValueId>&)>& body);
   /// The sizes are the same, or the region is left: false if it is known that they are not.
   void expect_equal(ValueId a, ValueId b);
-  void expect_c_order(const Lazy& of);
   /// Computes the expressions that are pending.
   void force();
   bool has_pending() const;
