@@ -107,14 +107,20 @@ PyObject* fj_frame_finish(PyThreadState* thread, FjFrame* frame, PyObject* value
       (PyObject**)frame == &thread->datastack_chunk->data[0]) {
     if (error != NULL) {
       /* The evaluator looks for a handler, of which there is none where the error came from, but a re-raised error has
-       * moved the frame's position; and it adds a traceback entry, which is there already. */
+       * moved the frame's position; and it adds a traceback entry, which is there already. The frame object keeps the
+       * position that it is left with, so that one gets its own again. */
+      PyFrameObject* kept = frame->frame_obj;
+      Py_XINCREF(kept);
+      const int unit = fj_frame_next_unit(frame) - FJ_POSITION_LAG;
       FjHandler handler;
-      if (fj_find_handler(FJ_FRAME_CODE(frame), fj_frame_next_unit(frame) - FJ_POSITION_LAG, &handler))
-        fj_frame_set_executing(frame, unit_without_handler(FJ_FRAME_CODE(frame)));
+      const bool moves = fj_find_handler(FJ_FRAME_CODE(frame), unit, &handler);
+      if (moves) fj_frame_set_executing(frame, unit_without_handler(FJ_FRAME_CODE(frame)));
       PyObject* traceback = PyException_GetTraceback(error);
       fj_restore_exception(error);
       _PyEval_EvalFrameDefault(thread, frame, 1);
       error = fj_take_exception();
+      if (moves && kept != NULL) fj_frame_set_executing(kept->f_frame, unit);
+      Py_XDECREF(kept);
       PyException_SetTraceback(error, traceback != NULL ? traceback : Py_None);
       Py_XDECREF(traceback);
       fj_restore_exception(error);

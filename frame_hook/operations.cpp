@@ -201,6 +201,24 @@ bool valid_exception_filter(PyObject* types) {
   return true;
 }
 
+/// Whether this CPython refuses a cause that is no exception (`raise E from C`, where C() gives something else): 3.13
+/// does, and 3.11 sets it. Asked of the interpreter itself, since a minor version may change it.
+static bool refuses_causes() {
+  return once([] {
+    constexpr const char* kProgram =
+        "class C(BaseException):\n"
+        "    def __new__(cls): return None\n"
+        "try: raise IndexError from C\n"
+        "except TypeError: refuses = True\n"
+        "except IndexError: refuses = False\n";
+    Ref<> names = Ref<>::steal(PyDict_New());
+    if (names) PyDict_SetItemString(names.get(), "__builtins__", PyEval_GetBuiltins());
+    Ref<> done = names ? Ref<>::steal(PyRun_String(kProgram, Py_file_input, names.get(), names.get())) : Ref<>();
+    if (!done) PyErr_Clear();
+    return done && PyDict_GetItemString(names.get(), "refuses") == Py_True;
+  });
+}
+
 void raise(PyObject* exception, PyObject* cause, bool& retry) {
   auto made = [](PyObject* value) {
     return Ref<>::steal(PyExceptionClass_Check(value) ? PyObject_CallNoArgs(value) : Py_NewRef(value));
@@ -221,6 +239,11 @@ void raise(PyObject* exception, PyObject* cause, bool& retry) {
   if (cause != nullptr) {
     Ref<> reason = cause == Py_None ? Ref<>() : made(cause);
     if (cause != Py_None && !reason) return;
+    if (reason && !PyExceptionInstance_Check(reason.get()) && refuses_causes()) {
+      PyErr_Format(PyExc_TypeError, "calling %R should have returned an instance of BaseException, not %R", cause,
+                   Py_TYPE(reason.get()));
+      return;
+    }
     PyException_SetCause(value.get(), reason.release());
   }
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value.get())), value.get());

@@ -19,7 +19,7 @@ MODULES = """
     test_baseexception test_yield_from test_enumerate test_binop test_compare test_dynamic test_string
     test_descr test_functools test_itertools test_dataclasses test_enum test_types test_typing test_operator test_tuple test_deque
     test_ordered_dict test_collections test_fstring test_patma test_scope test_abc test_weakref test_range test_float test_iter
-    test_sys_settrace test_coroutines test_asyncgen test_builtin test_funcattrs test_decorators test_extcall test_augassign test_global
+    test_coroutines test_asyncgen test_builtin test_funcattrs test_decorators test_extcall test_augassign test_global
     test_pow test_complex test_statistics test_heapq test_bisect test_random
 """.split()
 
@@ -42,9 +42,6 @@ DIFFERENT = {
     "test.test_descr.SharedKeyTests.test_subclasses": "compares sizes in memory: the dict of an object that compiled code made shares no keys",
     "test.test_funcattrs.FunctionPropertiesTest.test___builtins__": "calls type(f): the compiled function is an object of its own class",
     "test.test_extcall": "an error names the class of a compiled function: not CompiledFunction",
-    **{f"test.test_sys_settrace.{kind}.test_{name}": "traces what decorates a function with framejit.compile"
-       for kind in ("TraceTestCase", "SkipLineEventsTraceTestCase", "TraceOpcodesTestCase")
-       for name in ("class_creation_with_docstrings", "notrace_lambda")},
 }
 
 # A piece keeps the classes and functions that its code names alive, until framejit.reset().
@@ -56,19 +53,10 @@ DIFFERENT |= {case: "waits for the end of a class or function that a compiled pi
     "test.test_weakref.ReferencesTestCase.test_callback_in_cycle_resurrection",
     "test.test_weakref.WeakMethodTestCase.test_callback_when_method_dead", "test.test_weakref.WeakMethodTestCase.test_method_dead")}
 
-# Errors of framejit that are known.
-DIFFERENT |= {f"test.test_sys_settrace.{kind}.test_09_settrace_and_raise": "a trace function set meanwhile misses the exception"
-              for kind in ("TraceTestCase", "SkipLineEventsTraceTestCase", "TraceOpcodesTestCase")}
-
 # Errors of framejit that are known, by version. An entry that agrees fails: it goes when its error is mended.
-if sys.version_info[:2] == (3, 12):
-    DIFFERENT |= {f"test.test_exceptions.PEP626Tests.test_lineno_{case}": "f_lineno of a frame that an exception has left is its first line's"
-                  for case in ("after_other_except", "after_raise_in_except", "after_raise_in_with_exit", "after_with", "in_finally_except",
-                               "in_named_except", "in_try")}
 if sys.version_info[:2] in ((3, 12), (3, 13)):
+    DIFFERENT["test.test_descr.ClassPropertiesAndMethods.test_module_subclasses"] = "classes that a trace made and dropped are in __subclasses__"
     DIFFERENT["test.test_call.TestRecursion.test_super_deep"] = "calls 90,000 deep: those of compiled functions are C calls, whose depth is bounded"
-if sys.version_info[:2] == (3, 13):
-    DIFFERENT["test.test_raise.TestCause.test_class_cause_nonexception_result"] = "raise ... from a class whose __new__ gives no exception"
 
 
 # With the option `retire` as users have it: their loops over Python objects alone take minutes where none is left to CPython.

@@ -371,3 +371,60 @@ def test_a_cache_of_singledispatch_that_can_be_looked_at(monkeypatch):
         return "any"
 
     assert framejit.compile(lambda: (len(cache), kind(1), len(cache)))() == (0, "any", 1)
+
+
+def test_the_cause_of_an_exception_that_is_none():
+    class Nothing(BaseException):
+        def __new__(cls):
+            made.append(cls)
+
+    def chained():
+        try:
+            raise IndexError("a") from Nothing
+        except (IndexError, TypeError) as error:
+            return type(error), error.__cause__
+
+    made = []
+    expected = chained()
+    assert framejit.compile(chained)() == expected and len(made) == 2
+
+
+def test_the_line_of_a_frame_that_an_exception_has_left():
+    class Nothing:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            return False
+
+    def in_finally():
+        try:
+            1 / 0
+        finally:
+            pass
+
+    def in_with():
+        with Nothing():
+            1 / 0
+
+    def in_except():
+        try:
+            try:
+                1 / 0
+            except TypeError:
+                pass
+        except ValueError:
+            pass
+
+    def lines(function):
+        found = []
+        with pytest.raises(ZeroDivisionError) as raised:
+            function()
+        traceback = raised.value.__traceback__.tb_next
+        while traceback:
+            found.append((traceback.tb_lineno, traceback.tb_frame.f_lineno, traceback.tb_frame.f_code.co_name))
+            traceback = traceback.tb_next
+        return found
+
+    for function in (in_finally, in_with, in_except):
+        assert lines(framejit.compile(function)) == lines(function)
