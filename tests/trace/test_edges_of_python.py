@@ -4,6 +4,7 @@ CPython's own tests found these (tests/cpython); each is here as a small program
 """
 import abc
 import copy
+import decimal
 import functools
 import inspect
 import sys
@@ -428,3 +429,21 @@ def test_the_line_of_a_frame_that_an_exception_has_left():
 
     for function in (in_finally, in_with, in_except):
         assert lines(framejit.compile(function)) == lines(function)
+
+
+def test_a_call_within_the_arguments_of_another_on_the_same_object():
+    """Of `x.a(x.b(y))` CPython 3.13 has x.a, no self, x.b, no self on its stack: no self and x.b are no pair."""
+    class Pair(decimal.Decimal):
+        def __truediv__(self, other):
+            return self.__class__(super().__truediv__(other))
+
+        def sum(self, other):
+            return self.compare(self.__add__(self.max(other)))
+
+    for name in ("__truediv__", "sum"):
+        function = vars(Pair)[name]
+        compiled = framejit.compile(function)
+        for _ in range(3):
+            given = Pair(-15), Pair(16)
+            found, expected = compiled(*given), function(*given)
+            assert found == expected and type(found) is type(expected)

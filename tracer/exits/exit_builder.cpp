@@ -299,19 +299,18 @@ int ExitBuilder::make(const V& value) {
 /// the class (its errors name that class, those of a bound method the object's); returns self, which goes into the
 /// second. Null: other entries.
 V ExitBuilder::unbound_method(const V& below, const V& above) {
-  for (const auto& [empty, callable] : {std::pair(below, above), std::pair(above, below)}) {
-    auto* null = as<NullValue>(empty);
-    auto* method = as<BuiltinValue>(callable);
-    if (!null || !method || null->asked != method->owner || callable->source) continue;
-    PyTypeObject* type = t_.type_of(method->owner);
-    if (type->tp_getattro != PyObject_GenericGetAttr) return nullptr;
-    Ref<> name = Ref<>::steal(PyUnicode_InternFromString(method->name.c_str()));
-    PyObject* found = method->descriptor ? method->descriptor.get() : fj_type_lookup(type, name.get());
-    if (!found || !PyType_HasFeature(Py_TYPE(found), Py_TPFLAGS_METHOD_DESCRIPTOR)) return nullptr;
-    constant(Ref<>::borrow(found));
-    return method->owner;
-  }
-  return nullptr;
+  const bool first = fj_call_layout_callable_first();
+  const V &empty = first ? above : below, &callable = first ? below : above;
+  auto* null = as<NullValue>(empty);
+  auto* method = as<BuiltinValue>(callable);
+  if (!null || !method || null->asked != method->owner || callable->source) return nullptr;
+  PyTypeObject* type = t_.type_of(method->owner);
+  if (type->tp_getattro != PyObject_GenericGetAttr) return nullptr;
+  Ref<> name = Ref<>::steal(PyUnicode_InternFromString(method->name.c_str()));
+  PyObject* found = method->descriptor ? method->descriptor.get() : fj_type_lookup(type, name.get());
+  if (!found || !PyType_HasFeature(Py_TYPE(found), Py_TPFLAGS_METHOD_DESCRIPTOR)) return nullptr;
+  constant(Ref<>::borrow(found));
+  return method->owner;
 }
 
 std::vector<int> ExitBuilder::dict_items(const DictValue& dict) {

@@ -369,6 +369,7 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     }
     case FJ_TO_BOOL: {
       V value = pop(frame);
+      if (frame.code->instrs[frame.executing + 1].opcode == FJ_UNARY_NOT) return push(truth_value(*this, value));
       return push(truth(value) ? boolean(true) : boolean(false));
     }
     case FJ_BINARY_OP: {
