@@ -605,8 +605,11 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
   Place& place = cache.place(0);
   Search search(place, values);
   Decisions decisions;
-  bool all = true;  // have been asked
+  // Where something is to be said of a call that is refused, compile_segment says it, after a search of all segments.
+  const bool may_refuse = place.refuses() && state.options.on_recompile == "compile" && !options_overridden();
+  bool all = true;  // have been asked, or are known to be none for such a call
   while (const auto* next = search.next()) {
+    if (may_refuse && search.none_served_alike()) break;
     const Segment& segment = **next;
     all = all && segment.covers_function;
     if (!segment.covers_function || !segment.follows(decisions.known)) continue;
@@ -653,9 +656,7 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
     result = status == SegmentStatus::Done ? update.result.release() : nullptr;
     return status == SegmentStatus::Eager ? Frameless::Eager : Frameless::Done;
   }
-  // Where something is to be said of such a call, compile_segment says it.
-  const bool silent = state.options.on_recompile == "compile" && !options_overridden();
-  if (!all || !silent || !place.refuses()) return Frameless::NoSegment;
+  if (!all || !may_refuse) return Frameless::NoSegment;
   search.found_none();
   place.refused++;
   return Frameless::Eager;

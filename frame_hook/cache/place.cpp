@@ -62,10 +62,10 @@ bool Place::may_grow(std::int64_t limit) const {
   const auto made = std::int64_t(segments.size());
   if (made < limit) return true;
   if (limit <= 0 || made >= std::max(limit, kMostSegments)) return false;
-  constexpr std::uint32_t kPatience = 32;  // refused calls that count as none
+  constexpr std::uint32_t kPatience = 64;  // calls refused before they allow one more
   const auto unpaid =
       std::count_if(segments.begin(), segments.end(), [](const auto& segment) { return !has_paid(*segment); });
-  return unpaid < limit + std::bit_width(refused / (2 * kPatience));
+  return unpaid < limit + std::bit_width(refused / kPatience);
 }
 
 const std::shared_ptr<const Segment>* Search::next() {
@@ -73,11 +73,9 @@ const std::shared_ptr<const Segment>* Search::next() {
   if (position_ == 1 && !look_ && segments.size() > kFew) {
     look_ = look_of(values_);
     if (place_.by_look_) {
-      const Place::Known& known = (*place_.by_look_)[look_->look];
-      if (known.index == Place::Known::kNone && known.numbers == look_->numbers && place_.refuses())
-        position_ = segments.size();
-      if (known.index < segments.size() && known.index != place_.last()) {
-        alike_ = given_ = known.index;
+      const std::size_t index = (*place_.by_look_)[look_->look].index;
+      if (index < segments.size() && index != place_.last()) {
+        alike_ = given_ = index;
         return &segments[given_];
       }
     }
@@ -94,6 +92,12 @@ const std::shared_ptr<const Segment>* Search::next() {
 void Search::found() {
   place_.served_ = given_;
   note(std::uint16_t(given_));
+}
+
+bool Search::none_served_alike() const {
+  if (!look_ || !place_.by_look_) return false;
+  const Place::Known& known = (*place_.by_look_)[look_->look];
+  return known.index == Place::Known::kNone && known.numbers == look_->numbers;
 }
 
 void Search::found_none() { note(Place::Known::kNone); }

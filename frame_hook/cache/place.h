@@ -65,7 +65,7 @@ struct Place {
 
 /// A call's search for its segment: first the one that served the last call, then the one that served the last call
 /// that looked alike (types, dtypes, strings, objects), then all. A cycle of a hundred kinds of calls finds each at
-/// once, and so does a call that is refused again.
+/// once.
 class Search {
  public:
   Search(Place& place, const FrameValues& values) : place_(place), values_(values) {}
@@ -75,6 +75,8 @@ class Search {
   void found();
   /// None of the place's segments does.
   void found_none();
+  /// None served the last call that looked alike, its numbers too. Known once `next` has given the second one.
+  bool none_served_alike() const;
   /// From the first again: other threads may have changed the place.
   void restart() { position_ = 0, alike_.reset(), look_.reset(); }
 

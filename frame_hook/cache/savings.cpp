@@ -62,7 +62,8 @@ double library_nanoseconds(const Graph& graph, const Node& node, const Prices& p
 }  // namespace
 
 double saved_nanoseconds(const Segment& segment, std::span<const std::int64_t> symbols) {
-  double ours = (segment.covers_function ? kCall : kPiece) + kGuard * double(segment.guards->all().size()) + kStep * double(segment.recipe.steps.size());
+  double ours = segment.covers_function ? kCall : kPiece;
+  ours += kGuard * double(segment.guards->all().size()) + kStep * double(segment.recipe.steps.size());
   if (!segment.graph) return -ours;
   const Graph& graph = *segment.graph;
   const bool torch = std::find(segment.output_library.begin(), segment.output_library.end(), Library::Torch) !=

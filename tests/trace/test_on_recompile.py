@@ -148,3 +148,23 @@ def test_a_place_that_has_given_up_is_no_other():
         compiled(np.ones(3))
         with pytest.raises(framejit.RecompileError):
             compiled(np.ones(3, np.int16))
+
+
+def test_a_call_that_looks_like_a_refused_one_and_fits_a_piece_is_no_reason():
+    class Setting:
+        name = ""
+
+    def f(x, setting):
+        return x * (2.0 if setting.name.upper() == setting.name else 3.0)
+
+    compiled, setting, x = framejit.compile(f), Setting(), np.ones(3)
+    for refused in (1, 2, 7, 15):
+        for name in "abcdefgh" + "i" * refused:
+            setting.name = name
+            compiled(x, setting)
+        with framejit.options(on_recompile="error"):
+            setting.name = "d"
+            assert compiled(x, setting).tolist() == [3, 3, 3]
+            setting.name = "z"
+            with pytest.raises(framejit.RecompileError):
+                compiled(x, setting)

@@ -369,6 +369,7 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     }
     case FJ_TO_BOOL: {
       V value = pop(frame);
+      // `not x`: 3.13 has the negation behind it. A jump is where other code asks for the truth, and breaks there.
       if (frame.code->instrs[frame.executing + 1].opcode == FJ_UNARY_NOT) return push(truth_value(*this, value));
       return push(truth(value) ? boolean(true) : boolean(false));
     }
