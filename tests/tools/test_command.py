@@ -217,7 +217,7 @@ def work(kind):
 
 if __name__ == "__main__":
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        print([own.value for own in pool.map(work, [0])])
+        print([own.value for own in pool.map(work, [0])], flush=True)
     child = os.fork()
     if child == 0:
         raise SystemExit(5)
