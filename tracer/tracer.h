@@ -159,9 +159,9 @@ class Tracer {
   /// The row-major positions at which a bool value is true, i64[n], n being a size that depends on data; one value per
   /// mask.
   virtual ValueId positions(ValueId mask) = 0;
-  /// A number that the program computes, i64[], as a size; of 0 to `max`, where the caller knows. A number has one
-  /// symbol.
-  virtual SymDim size_of_number(ValueId number, const SymDim& max = kLargestSize) = 0;
+  /// A number that the program computes, i64[], as a size; of 0 to `max`, where the caller knows, and about `guess`
+  /// until it is known. A number has one symbol.
+  virtual SymDim size_of_number(ValueId number, const SymDim& max = kLargestSize, std::int64_t guess = 64) = 0;
   /// A new array made by an operation, contents `value`, with strides (default contiguous).
   virtual std::shared_ptr<ArrayValue> new_array(Library library, ValueId value,
                                                 std::optional<Strides> strides = std::nullopt) = 0;

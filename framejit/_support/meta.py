@@ -50,25 +50,29 @@ def _convolution(axes, transposed=False):
 
 def _recurrent(gates):
     """Stacks of recurrent layers of `gates` matrices in each weight. The meta call runs every step of every layer in Python. Only what is plainly
-    right is answered, so that what torch refuses is refused by the meta call."""
-    def results(given, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first=None):
-        if batch_first is None or given.dim() != 3:  # packed sequences have other parameters in these places
+    right is answered, so that what torch refuses is refused by the meta call; but of packed sequences that call would read the sizes."""
+    def results(given, *rest):
+        packed = len(rest) == 8 and isinstance(rest[2], (list, tuple))  # (data, sizes, hx, ...) for (input, hx, ..., batch_first)
+        sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first = (*rest, False) if packed else (None, *rest)
+        if given.dim() != (2 if packed else 3) or packed and (sizes.dim() != 1 or sizes.dtype != torch.int64):
             return NotImplemented
         states = hx if gates == 4 else (hx,)
         length, batch = (given.shape[1], given.shape[0]) if batch_first else given.shape[:2]
+        if packed:
+            length, batch = given.shape[0], states[0].shape[1]
         ways, width = 2 if bidirectional else 1, states[0].shape[-1]
         projected = len(states) == 2 and states[1].shape[-1] != width
         hidden, each = states[-1].shape[-1], 2 + 2 * has_biases + projected
         expected = []
         for layer in range(num_layers):
-            parts = [(gates * hidden, width * ways if layer else given.shape[2]), (gates * hidden, width)]
+            parts = [(gates * hidden, width * ways if layer else given.shape[-1]), (gates * hidden, width)]
             expected += (parts + [(gates * hidden,)] * 2 * has_biases + [(width, hidden)] * projected) * ways
         alike = all(tensor.dtype == given.dtype for tensor in (*states, *params)) and given.dtype in (torch.float32, torch.float64)
         if not (alike and length and batch and len(states) == 1 + (gates == 4) and len(params) == each * num_layers * ways
                 and [tuple(tensor.shape) for tensor in params] == expected
                 and all(tuple(state.shape[:2]) == (num_layers * ways, batch) and state.dim() == 3 for state in states)):
             return NotImplemented
-        output = given.new_empty(length, batch, width * ways)
+        output = given.new_empty(*(length,) if packed else (length, batch), width * ways)
         # The CPU's strides of the states are those of the meta call: they are stacked.
         return (output.transpose(0, 1) if batch_first else output, *(state.new_empty(state.shape) for state in states))
     return results
@@ -94,10 +98,19 @@ def _grouped_products(input, mat2, offs=None, bias=None, out_dtype=None):
     return torch.empty_strided((count, rows, columns), (rows * wide, wide, 1), dtype=input.dtype, device="meta")
 
 
+def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction=0, zero_infinity=False):
+    """The meta call has no kernel to ask. The lengths are contents: what torch refuses in them, the call refuses."""
+    batch = [log_probs.shape[1]] if log_probs.dim() == 3 else []
+    if log_probs.dim() not in (2, 3) or 0 in log_probs.shape or log_probs.dtype not in (torch.float32, torch.float64) or reduction not in (0, 1, 2):
+        return NotImplemented
+    return log_probs.new_empty(() if reduction else batch)
+
+
 # By the name of a function: what gives a result like that of the function on the CPU. It takes the function's own arguments, with meta
 # tensors in the places of tensors. NotImplemented, or an error: the rule does not say, and the function runs on the meta tensors. A row is
 # worth its line where that gives other strides than the CPU does, imports much, or takes long.
 rules = {"scaled_dot_product_attention": _attention, "_grouped_mm": _grouped_products, "grouped_mm": _grouped_products,
+         "ctc_loss": _ctc_loss,
          **{name: _recurrent(gates) for name, gates in (("rnn_tanh", 1), ("rnn_relu", 1), ("gru", 3), ("lstm", 4))},
          **{f"conv{axes}d": _convolution(axes) for axes in (1, 2, 3)},
          **{f"conv_transpose{axes}d": _convolution(axes, transposed=True) for axes in (1, 2, 3)}}

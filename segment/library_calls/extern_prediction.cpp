@@ -348,7 +348,7 @@ std::vector<ExternPath> read_paths(const char* text) {
   return paths;
 }
 
-/// Empty where torch does not say.
+/// Where torch does not say: all of it.
 ExternSaved ask_saved(const ExternCall& call, std::span<const ExternArray> operands,
                       std::span<const std::int64_t> symbols, std::span<const std::int64_t> derived) {
   ExternSaved saved;
@@ -366,6 +366,8 @@ ExternSaved ask_saved(const ExternCall& call, std::span<const ExternArray> opera
     saved.paths = read_paths(paths);
   } catch (const std::string&) {
     PyErr_Clear();
+    saved = ExternSaved{};
+    saved.any = true;
   }
   return saved;
 }

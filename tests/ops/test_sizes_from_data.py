@@ -430,3 +430,54 @@ def test_gradients_through_sizes_that_are_read(text):
             (result * 2).sum().backward()
             results.append((result.detach(), x.grad))
         assert_same(*results)
+
+
+CALLED = ["F.interpolate(x[None, None], size=(int(n[0]), 5))", "F.interpolate(x[None, None], size=(int(n[0]), 5), mode='bilinear')",
+          "F.interpolate(x[None, None], scale_factor=int(n[0]))", "F.adaptive_avg_pool2d(x[None], int(n[0]))", "x.topk(int(n[0]))[0]", "x.kthvalue(int(n[0]), 0)[0]",
+          "x.roll(int(n[0]), 1)", "x.roll(-int(n[0]))", "x.roll((int(n[0]), -int(n[0])), (0, 1))", "x.tril(int(n[0]))", "x.triu(-int(n[0]))", "x.repeat(int(n[0]), 2)",
+          "x.tile((2, int(n[0])))", "x.repeat_interleave(int(n[0]), 1)", "F.pad(x.repeat(1, 2)[None], (int(n[0]), 0), mode='reflect')"]
+COUNTED = ["torch.linspace(0, 1, int(n[0]))", "torch.rand(int(n[0]), 2)", "torch.randint(0, int(n[0]), (3,))", "torch.multinomial(x.exp(), int(n[0]))",
+           "torch.cdist(x[:int(n[0])], x)", "x[x[:, 0] > n[0]].sort(0)[0]", "x[x[:, 0] > n[0]].median(0)[0]"]
+
+
+@needs_torch
+@pytest.mark.parametrize("text", CALLED + COUNTED)
+def test_library_calls_of_numbers_and_sizes_that_are_read(text):
+    f = eval(f"lambda x, n: {text} * 2", {"torch": torch, "F": torch.nn.functional})
+
+    def seeded(f):
+        def run(*given):
+            torch.manual_seed(7)
+            return f(*given)
+        return run
+
+    framejit.reset()
+    compiled = framejit.compile(f, fullgraph=True)
+    for number in (2, 2, 3, 1, 4, -1, 0, 40):
+        given = torch.arange(12.0, dtype=torch.float64).reshape(4, 3), torch.tensor([number])
+        ours, theirs = outcome(seeded(compiled), *given), outcome(seeded(f), *given)
+        if isinstance(theirs, tuple):
+            assert ours == theirs
+        else:
+            assert_same(ours, theirs)
+    info = framejit.cache_info()
+    assert info["internal_errors"] == 0 and info["recompiles"] == 0 and info["graphs"] == 1, info
+
+
+@needs_torch
+@pytest.mark.parametrize("text", CALLED)
+def test_gradients_through_library_calls_of_numbers_that_are_read(text):
+    f = eval(f"lambda x, n: {text} * 2", {"torch": torch, "F": torch.nn.functional})
+    framejit.reset()
+    compiled = framejit.compile(f, fullgraph=True)
+    for number in (2, 2, 3, 1):
+        results = []
+        for function in (compiled, f):
+            x = torch.linspace(-3, 3, 12, dtype=torch.float64).reshape(4, 3).requires_grad_()
+            result = outcome(function, x, torch.tensor([number]))
+            if not isinstance(result, tuple):
+                result.sin().sum().backward()
+                result = result.detach(), x.grad
+            results.append(result)
+        assert_same(*results)
+    assert framejit.cache_info()["internal_errors"] == 0

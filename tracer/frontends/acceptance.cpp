@@ -238,6 +238,15 @@ bool is_asked(Handler handler) {
   return std::find(std::begin(kLeftOut), std::end(kLeftOut), handler) == std::end(kLeftOut);
 }
 
+/// Refused by contents of the second argument, which stand-ins do not have: the lengths of packed sequences.
+bool is_packed(Handler handler, const Arguments& arguments) {
+  if (handler == torch_pack_padded_sequence || handler == torch_pad_packed_sequence) return true;
+  const bool recurrent =
+      handler == torch_lstm || handler == torch_gru || handler == torch_rnn_tanh || handler == torch_rnn_relu;
+  return recurrent && arguments.positional.size() > 1 && array_of(arguments.positional[1]) &&
+         array_of(arguments.positional[1])->dtype == DType::I64;
+}
+
 /// Never destroyed: a thread may still trace when the process ends.
 std::unordered_map<std::string, std::string>& answers() {
   static auto* instance = new std::unordered_map<std::string, std::string>;
@@ -255,7 +264,7 @@ static bool is_scalars_method(PyObject* callable, const Arguments& arguments) {
 
 void require_accepted(Tracer& tracer, Library library, Handler handler, PyObject* callable, const std::string& identity,
                       const Arguments& arguments) {
-  if (!is_asked(handler) || is_scalars_method(callable, arguments)) return;
+  if (!is_asked(handler) || is_packed(handler, arguments) || is_scalars_method(callable, arguments)) return;
   try {
     const StandIns text(tracer, library, arguments, false);
     if (text.only_arrays && !text.arrays.empty() && arguments.keywords.empty()) return;

@@ -362,7 +362,7 @@ V array_method(Tracer& tracer, const V& value, std::string_view name, const Argu
   } catch (const BreakGraph& refused) {
     if (tracer.written_since(before)) throw;
     if (refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::RandomState &&
-        refused.reason != BreakReason::Gradient)
+        refused.reason != BreakReason::Gradient && refused.reason != BreakReason::DataDependentShape)
       throw;
     try {
       return torch_method_fallback(tracer, array, name, arguments);

@@ -289,7 +289,8 @@ V call_object(TraceRun& t, const V& callable, PyObject* object, std::vector<V> p
       return run_handler(t, handler, {positional, keywords}, object);
     } catch (const BreakGraph& refused) {
       if (t.written_since(before)) throw;
-      if ((refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::Gradient) ||
+      if ((refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::Gradient &&
+           refused.reason != BreakReason::DataDependentShape) ||
           !goes_on_without_row(object))
         throw;
       try {

@@ -140,7 +140,7 @@ class TraceRun final : public Tracer {
   Mark mark() const override;
   bool written_since(const Mark& mark) const override;
   ValueId positions(ValueId mask) override;
-  SymDim size_of_number(ValueId number, const SymDim& max = kLargestSize) override;
+  SymDim size_of_number(ValueId number, const SymDim& max = kLargestSize, std::int64_t guess = 64) override;
   std::shared_ptr<ArrayValue> new_array(Library library, ValueId value,
                                         std::optional<Strides> strides = std::nullopt) override;
   std::shared_ptr<ArrayValue> new_view(const std::shared_ptr<ArrayValue>& base, ViewStep step, Dims shape,

@@ -72,6 +72,8 @@ class ExternBuilder {
 
  private:
   ExternArgument argument(const V& value);
+  ExternArgument size(const SymDim& expression);
+  SymDim number_as_size(ValueId contents);
   void note_kind(const char* kind, int rank) {
     Ref<> made = kind ? Ref<>::steal(PyUnicode_FromString(kind)) : Ref<>::steal(PyLong_FromLong(rank));
     FJ_CHECK(made && PyList_Append(kinds_.get(), made.get()) == 0, "no memory");
@@ -124,6 +126,25 @@ Strides ExternBuilder::layout_given(const ArrayValue& array) const {
   return numpy_sorted_strides(t_, {array.shape, array.strides});
 }
 
+ExternArgument ExternBuilder::size(const SymDim& expression) {
+  ExternArgument result;
+  result.kind = ExternArgument::Kind::Size;
+  result.expression = expression;
+  late_ = late_ || t_.graph().is_late(expression);
+  symbolic_ = true;
+  return result;
+}
+
+/// A number that the program computes, where torch takes an int: a size, and the program fails where it is negative; or
+/// how far such a size lies above the least number.
+SymDim ExternBuilder::number_as_size(ValueId contents) {
+  constexpr std::int64_t kGuess = 2;  // what it may be is often bounded
+  if (!extern_effects(call_.name).signed_numbers) return t_.size_of_number(contents, kLargestSize, kGuess);
+  constexpr std::int64_t kLeast = -(std::int64_t(1) << 32);
+  const ValueId above = pointwise(t_, Op::sub, {contents, constant(t_, DType::I64, kLeast)});
+  return t_.size_of_number(above, kLargestSize, kGuess - kLeast) + SymDim(kLeast);
+}
+
 ExternArgument ExternBuilder::argument(const V& value) {
   ExternArgument result;
   switch (value->kind) {
@@ -148,23 +169,14 @@ ExternArgument ExternBuilder::argument(const V& value) {
         for (const SymDim& size : *dims) {
           symbolic_ = symbolic_ || !size.is_constant();
           if (!t_.graph().is_late(size)) continue;
-          late_ = true;
-          // The row that a mask leaves: what becomes of it was fitted to sizes near the one guessed, and is checked.
-          if (!numpy_ || array->rank() != 1)
-            break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of an array whose size depends on data");
+          late_ = true;  // what becomes of it is fitted to sizes near the one guessed, and checked
         }
       operands_.push_back(array_contents(t_, *array));
       operand_values_.push_back(array);
       operand_strides_.push_back(layout_given(*array));
       return result;
     }
-    case ValueKind::SymInt:
-      result.kind = ExternArgument::Kind::Size;
-      result.expression = as<SymIntValue>(value)->expression;
-      if (t_.graph().is_late(result.expression))
-        break_graph(BreakReason::DataDependentShape, "`" + call_.name + "` of a size that depends on data");
-      symbolic_ = true;
-      return result;
+    case ValueKind::SymInt: return size(as<SymIntValue>(value)->expression);
     case ValueKind::Tuple: case ValueKind::List:
       if (auto* tuple = as<TupleValue>(value); tuple && tuple->view_of)
         give_up("`" + call_.name + "` of " + describe(value));
@@ -193,6 +205,9 @@ ExternArgument ExternBuilder::argument(const V& value) {
       }
       if (numpy_ && value->kind == ValueKind::Object && t_.float_input(value).valid())
         give_up("`" + call_.name + "` of a float that changes between calls");
+      if (auto* computed = as<NumberValue>(value);
+          computed && !numpy_ && computed->dtype == DType::I64 && !computed->known)
+        return size(number_as_size(computed->contents));
       PyObject* object = t_.constant_object(value);
       if (!object) give_up("`" + call_.name + "` of " + describe(value));
       result.object = Ref<>::borrow(object);
@@ -350,7 +365,7 @@ class Fit {
     SymDim result = now;
     for (const Group& group : groups_) {
       std::vector<std::int64_t> values;
-      for (const auto& symbols : group.samples) values.push_back(pick(predict_(symbols)));
+      for (const Sample& one : group.samples) values.push_back(pick(predict_(one.symbols)));
       result = result + variation(group, now, values);
     }
     // Not a sum of what each symbol does alone: a product, say.
@@ -371,9 +386,13 @@ class Fit {
 
  private:
   static constexpr std::int64_t kSteps[] = {1, 2, 3, 4, 5, 6, 7, 8, 32};
+  struct Sample {
+    std::int64_t step;
+    std::vector<std::int64_t> symbols;  // values of all of them
+  };
   struct Group {
-    std::vector<SymbolId> symbols;                    // move together
-    std::vector<std::vector<std::int64_t>> samples;   // values of all symbols, one per step
+    std::vector<SymbolId> symbols;  // move together
+    std::vector<Sample> samples;
   };
 
   void derive(std::vector<std::int64_t>& values) const {
@@ -392,12 +411,14 @@ class Fit {
       for (SymbolId member : group.symbols) values[member.index] += step;
       derive(values);
       const Prediction &here = predict_(values), &now = predict_(hints_);
-      if (!here.refusal.empty() || here.arrays.size() != now.arrays.size()) return false;
+      // What a call takes may be bounded, as k by the size it is chosen from.
+      if (!here.refusal.empty()) return !group.samples.empty();
+      if (here.arrays.size() != now.arrays.size()) return false;
       for (std::size_t i = 0; i < here.arrays.size(); ++i)
         if (here.arrays[i].shape.size() != now.arrays[i].shape.size() ||
             here.arrays[i].view_of != now.arrays[i].view_of)
           return false;
-      group.samples.push_back(std::move(values));
+      group.samples.push_back({step, std::move(values)});
     }
     return true;
   }
@@ -405,8 +426,8 @@ class Fit {
   bool is_always(const SymDim& size, const std::function<std::int64_t(const Prediction&)>& pick) {
     if (pick(predict_(hints_)) != size.evaluate(hints_)) return false;
     for (const Group& group : groups_)
-      for (const auto& symbols : group.samples)
-        if (pick(predict_(symbols)) != size.evaluate(symbols)) return false;
+      for (const Sample& one : group.samples)
+        if (pick(predict_(one.symbols)) != size.evaluate(one.symbols)) return false;
     return true;
   }
 
@@ -416,15 +437,17 @@ class Fit {
     const std::int64_t base = hints_[symbol.index];
     const std::int64_t slope = values[0] - now;
     bool affine = true;
-    for (std::size_t i = 0; i < values.size(); ++i) affine = affine && values[i] == now + slope * kSteps[i];
+    const std::vector<Sample>& samples = group.samples;
+    for (std::size_t i = 0; i < values.size(); ++i) affine = affine && values[i] == now + slope * samples[i].step;
     if (affine) return SymDim(slope) * (SymDim(symbol) - SymDim(base));
+    if (samples.size() < std::size(kSteps)) give_up("an operation of tensors whose sizes vary");
     // (symbol + shift) // divisor: strided convolutions and pooling.
     for (std::int64_t divisor = 2; divisor <= 64; ++divisor)
       for (std::int64_t shift = 0; shift < divisor; ++shift) {
         const std::int64_t first = floor_divide(base + shift, divisor);
         bool fits = true;
         for (std::size_t i = 0; fits && i < values.size(); ++i)
-          fits = values[i] - now == floor_divide(base + kSteps[i] + shift, divisor) - first;
+          fits = values[i] - now == floor_divide(base + samples[i].step + shift, divisor) - first;
         if (fits) return floor_divide(t_, SymDim(symbol) + SymDim(shift), SymDim(divisor)) - SymDim(first);
       }
     give_up("an operation of tensors whose sizes vary");

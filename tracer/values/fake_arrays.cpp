@@ -529,8 +529,13 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
 }
 
 void TraceRun::write_itself(ArrayValue& array) {
-  effects->note_write(array.storage->owner.lock().get());
-  ++array.storage->version;
+  FakeStorage& storage = *array.storage;
+  // To what torch has saved of it before, it is written like any other.
+  gradients->overwritten.emplace(storage.contents, nodes_before_instruction);
+  storage.contents = apart(*this, storage.contents);
+  note_memory(*this, storage.contents);
+  effects->note_write(storage.owner.lock().get());
+  ++storage.version;
   ++*array.torch_version;
 }
 

@@ -724,7 +724,10 @@ V torch_flip(Tracer& tracer, const Arguments& arguments) {
 V torch_roll(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "roll", arguments, "input, shifts, dims");
   Array x = torch_tensor(tracer, p.required("input"));
-  std::vector<SymDim> shifts = dims_argument(tracer, p.required("shifts"));
+  const V by = p.required("shifts");
+  for (const V& shift : is_sequence(by) ? tracer.sequence_items(by) : std::vector<V>{by})
+    if (computed_integer(tracer, shift).valid()) unsupported("roll() by a number that is computed");
+  std::vector<SymDim> shifts = dims_argument(tracer, by);
   std::vector<SymDim> dims = p.absent("dims") ? std::vector<SymDim>{} : dims_argument(tracer, p["dims"]);
   if (dims.size() != shifts.size() || x->rank() == 0) unsupported("roll() without one dim per shift");
   const ValueId from = tracer.read(*x);

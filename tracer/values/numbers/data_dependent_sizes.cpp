@@ -91,9 +91,8 @@ ValueId TraceRun::positions(ValueId mask) {
   return counted(*this, Op::nonzero, mask, elements, hint(*this, elements) / 2);
 }
 
-SymDim TraceRun::size_of_number(ValueId number, const SymDim& max) {
-  constexpr std::int64_t kGuess = 64;  // of a number nobody has seen
-  const ValueId result = counted(*this, Op::as_size, number, max, std::min(hint(*this, max) / 2, kGuess));
+SymDim TraceRun::size_of_number(ValueId number, const SymDim& max, std::int64_t guess) {
+  const ValueId result = counted(*this, Op::as_size, number, max, std::min(hint(*this, max) / 2, guess));
   for (const Node& node : graph().nodes)
     if (node.results[0] == result) return node.attrs.get<SymDim>("count");
   FJ_CHECK(false, "a size without a node");
