@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
 class VariableLengthRNN(nn.Module):
-    """The library's recurrent network as one node; what surrounds it is compiled."""
+    """One graph for all lengths: packing and padding are compiled, the recurrent network is a call of the library."""
 
     def __init__(self, inputs=10, hidden=20, outputs=5):
         super().__init__()

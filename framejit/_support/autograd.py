@@ -184,17 +184,17 @@ def _made(returned, args, kwargs):
 
 
 class Vjp:
-    """torch's own derivative of one tensor that a function of torch returns.
+    """torch's own derivative of one tensor that a function of torch returns, or of several.
 
     vjp(cotangent, derived, record, *args, **kwargs): `derived` are tensors among the arguments; returns a tuple of their gradients, contiguous
     and each with memory of its own. `record` is what `recorded` gave; without one (None, or a copy that a user's hooks made of it) the
-    function is called again under autograd.
+    function is called again under autograd. Of several results, `cotangent` is a tuple.
     """
 
-    def __init__(self, function, result, written=()):
-        """`written`: which of the tensors among the arguments the function writes into, as running statistics. It has been called once and writes no
-        second time: here it is given copies."""
-        self.function, self.result, self.written = function, result, written
+    def __init__(self, function, results, written=()):
+        """`results`: numbers among the tensors it returns. `written`: which of the tensors among the arguments the function writes into, as running
+        statistics. It has been called once and writes no second time: here it is given copies."""
+        self.function, self.results, self.written = function, results, written
         self.autocast = torch.is_autocast_enabled("cpu")
         self.autocast_dtype = torch.get_autocast_dtype("cpu")
 
@@ -213,7 +213,7 @@ class Vjp:
             new = {id(tensor): tensor for tensor in (*derived, *(tensor for tensor in _tensors((args, kwargs), []) if tensor.requires_grad))}
             with torch.enable_grad():
                 gradients = self._recorded(cotangent, derived, args, kwargs, new)
-        taken, own = {cotangent.untyped_storage().data_ptr()}, []
+        taken, own = {tensor.untyped_storage().data_ptr() for tensor in _tensors(cotangent, [])}, []
         for gradient in map(_plain, gradients):
             storage = gradient.untyped_storage().data_ptr()
             whole = gradient.is_contiguous() and storage not in taken and gradient._base is None and not gradient.requires_grad
@@ -225,8 +225,9 @@ class Vjp:
         """None: what torch recorded was written since. Where that is an error in eager, what the program has saved has said so already; else the
         user has written into a copy that the program did not need to make."""
         try:
-            gradients = _of_one_node(results[self.result], leaves, cotangent)
-            return _gradients(results[self.result], leaves, cotangent, retain_graph=True) if gradients is None else gradients
+            found = [results[number] for number in self.results]
+            gradients = _of_one_node(found[0], leaves, cotangent) if len(found) == 1 else None
+            return _gradients(found, leaves, cotangent, retain_graph=True) if gradients is None else gradients
         except RuntimeError:
             return None
 
@@ -242,7 +243,7 @@ class Vjp:
         with torch.autocast("cpu", dtype=self.autocast_dtype, enabled=self.autocast):
             returned = self.function(*args, **kwargs)
         made = _tensors(returned, []) if derives else _made(returned, args, kwargs)
-        return _gradients(made[self.result], leaves, cotangent, create_graph=create_graph)
+        return _gradients([made[number] for number in self.results], leaves, cotangent, create_graph=create_graph)
 
 
 def _of_one_node(result, leaves, cotangent):
@@ -264,10 +265,10 @@ def _of_one_node(result, leaves, cotangent):
     return gradients if same else None
 
 
-def _gradients(result, leaves, cotangent, **how):
-    gradients = [None] * len(leaves)
-    if result.requires_grad:
-        gradients = torch.autograd.grad(result, leaves, cotangent, allow_unused=True, **how)
+def _gradients(results, leaves, cotangents, **how):
+    gradients, cotangents = [None] * len(leaves), cotangents if isinstance(cotangents, tuple) else (cotangents,)
+    if pairs := [(result, cotangent) for result, cotangent in zip(results, cotangents) if result.requires_grad]:
+        gradients = torch.autograd.grad([result for result, _ in pairs], leaves, [cotangent for _, cotangent in pairs], allow_unused=True, **how)
     return tuple(torch.zeros_like(leaf) if gradient is None else gradient for gradient, leaf in zip(gradients, leaves))
 
 

@@ -96,11 +96,32 @@ std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted
   std::unordered_map<std::uint32_t, std::size_t> composites;
   for (std::size_t i = 0; i < graph.composites.size(); ++i) composites[graph.composites[i].result.index] = i;
 
+  const auto is_derived = [&](ValueId result) {
+    return cotangent.count(result.index) && needs[result.index] && !ends.count(result);
+  };
+  // The results of a library call that have a cotangent, where one call derives several of them.
+  const auto derived_together = [&](const Node& node) {
+    std::vector<ValueId> together;
+    for (ValueId result : node.results)
+      if (const auto known = composites.find(result.index); known != composites.end() && is_derived(result))
+        if (graph.composites[known->second].attrs.find("joint")) together.push_back(result);
+    return together.size() > 1 ? together : std::vector<ValueId>{};
+  };
+
   for (std::size_t i = graph.nodes.size(); i-- > 0;) {
     const Node node = graph.nodes[i];
+    const std::vector<ValueId> together =
+        node.op == Op::extern_call ? derived_together(node) : std::vector<ValueId>{};
+    BackwardStep step_of_first;  // of those
     for (ValueId result : node.results) {
-      auto found = cotangent.find(result.index);
-      if (found == cotangent.end() || !needs[result.index] || ends.count(result)) continue;
+      if (!is_derived(result)) continue;
+      const auto found = cotangent.find(result.index);
+      const bool joint = std::find(together.begin(), together.end(), result) != together.end();
+      if (joint && result != together[0]) {
+        if (steps) steps->push_back(step_of_first);
+        if (steps) steps->back().result = result;
+        continue;
+      }
       GradientRule rule = gradient_rule(node.op);
       std::vector<ValueId> operands = node.operands, kept;
       Attrs attrs = node.attrs;
@@ -123,9 +144,16 @@ std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted
       }
       Derivation derivation(graph, node.op, operands, result, kept, attrs, found->second, asked, node.location);
       derivation.pullback = std::move(pullback);
+      if (joint)
+        for (std::int64_t place : attrs.get<std::vector<std::int64_t>>("results")) {
+          const ValueId other = node.results[std::size_t(place)];
+          derivation.together.push_back(is_derived(other) ? cotangent.at(other.index)
+                                                          : derivation.zeros(graph.type(other)));
+        }
       for (ValueId operand : operands) derivation.turned.push_back(turned[operand.index]);
       rule(derivation);
-      BackwardStep step{result, {}, {}, false, {}};
+      BackwardStep step{result, {}, {}, false, {}, {}};
+      if (joint) step.together = together;
       for (std::size_t n = before; n < graph.nodes.size(); ++n)
         for (ValueId read : graph.nodes[n].operands)
           if (read.index < forward_values && !fixed[read.index]) step.read.push_back(read);
@@ -136,6 +164,7 @@ std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted
         step.into.push_back(operands[operand]);
         step.given.push_back(derivation.given[operand]);
       }
+      if (joint) step_of_first = step;
       if (steps) steps->push_back(std::move(step));
     }
   }
@@ -321,8 +350,9 @@ std::shared_ptr<const Graph> renumbered(const std::shared_ptr<const Graph>& grap
   for (Node& node : copy->nodes)
     if (node.op == Op::extern_call) node.attrs.set("handle", call(node.attrs.get<std::int64_t>("handle")));
   for (Composite& composite : copy->composites) {
-    if (const Attr* handle = composite.attrs.find("handle"))
-      composite.attrs.set("handle", call(std::get<std::int64_t>(*handle)));
+    for (const char* name : {"handle", "joint"})
+      if (const Attr* handle = composite.attrs.find(name))
+        composite.attrs.set(name, call(std::get<std::int64_t>(*handle)));
     composite.pullback = renumbered(composite.pullback, call);
   }
   return copy;
@@ -342,8 +372,9 @@ std::vector<ValueId> add_graph(Graph& graph, const Graph& from, std::span<const 
     return found;
   };
   auto with_call = [&](Attrs attrs) {
-    if (const Attr* handle = call ? attrs.find("handle") : nullptr)
-      attrs.set("handle", call(std::get<std::int64_t>(*handle)));
+    for (const char* name : {"handle", "joint"})
+      if (const Attr* handle = call ? attrs.find(name) : nullptr)
+        attrs.set(name, call(std::get<std::int64_t>(*handle)));
     return attrs;
   };
   for (const Node& node : from.nodes) add_mapped(graph, from, node, with_call(node.attrs), mapped);

@@ -60,6 +60,7 @@ struct BackwardStep {
   std::vector<ValueId> given;  // the cotangent each gets; invalid: none, the result only requires a gradient by it
   bool reads;  // its derivative needs values of the forward graph, which eager saves, or eager saves others
   std::vector<ValueId> read;   // those values of the forward graph
+  std::vector<ValueId> together;  // results of one call that are derived by one call, this one among them
 };
 
 /// Adds to the graph the nodes that compute the gradients of `wanted`, from a cotangent for each value in `of`. Wanted

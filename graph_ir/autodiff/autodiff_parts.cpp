@@ -1,7 +1,8 @@
 // A derivative in parts.
 //
 // What decides where a value belongs is the set of results (values of `of`) that it leads to without passing another
-// one: values with the same set are one part. A result is the only one in its own. Since a value's set holds the sets
+// one: values with the same set are one part. A result is the only one in its own, but that what one call derives
+// together has the sets of all of it. Since a value's set holds the sets
 // of all that is computed from it, or these begin with a result, no part needs what comes of it. And every operation of
 // a part is on the way back from each of the part's set: what a backward frees is what eager's would.
 #include "graph_ir/autodiff/autodiff_parts.h"
@@ -116,7 +117,11 @@ DerivativeParts parts_of(const Joint& joint, std::span<const ValueId> wanted, st
   std::vector<int> leads_to(joint.forward_values, -1);
   for (std::size_t i = 0; i < of.size(); ++i) leads_to[of[i].index] = sets.of({int(i)});
   std::map<ValueId, std::vector<ValueId>> behind;  // by a step's result: ends behind operands that get no cotangent
-  for (const BackwardStep& step : joint.steps)
+  for (const BackwardStep& step : joint.steps) {
+    // What is derived by one call is one part; all that is computed from it has been passed.
+    for (ValueId other : step.together)
+      leads_to[step.result.index] = sets.united(leads_to[step.result.index], leads_to[other.index]);
+    for (ValueId other : step.together) leads_to[other.index] = leads_to[step.result.index];
     for (std::size_t i = 0; i < step.into.size(); ++i) {
       const ValueId value = step.into[i];
       if (!step.given[i].valid()) {
@@ -127,6 +132,7 @@ DerivativeParts parts_of(const Joint& joint, std::span<const ValueId> wanted, st
         set = set < 0 ? leads_to[step.result.index] : sets.united(set, leads_to[step.result.index]);
       }
     }
+  }
   // What several parts need and reads nothing, back to sources.
   std::map<ValueId, std::vector<ValueId>> shared;  // with the sources it leads to
   for (auto step = joint.steps.rbegin(); step != joint.steps.rend(); ++step) {

@@ -73,19 +73,20 @@ void Stop(Derivation&) {}
 /// One result of a library call, by the library's own derivative: a call that takes the cotangent and what is kept.
 /// Operands: those of the call that the library derives the result by. handle: the number of that call; derived: which
 /// of the kept it gives gradients of; gradients: the operands' places among these, or -1 where none arrives though the
-/// result requires one by the operand; operand_strides: of what is kept.
+/// result requires one by the operand; operand_strides: of what is kept. joint: the number of the call that derives all
+/// of `results`, places among the results of the first call, by their cotangents.
 void Extern(Derivation& d) {
   const Integers &derived = d.attrs.get<Integers>("derived"), &places = d.attrs.get<Integers>("gradients");
   using Layouts = std::vector<std::optional<Dims>>;
-  Layouts layouts{std::nullopt};
+  std::vector<ValueId> operands = d.together.empty() ? std::vector{d.cotangent} : d.together;
+  Layouts layouts(operands.size());
   for (const auto& layout : d.attrs.get<Layouts>("operand_strides")) layouts.push_back(layout);
-  std::vector<ValueId> operands{d.cotangent};
   operands.insert(operands.end(), d.kept.begin(), d.kept.end());
   std::vector<Type> types;
   for (std::int64_t place : derived) types.push_back(d.type(d.kept[std::size_t(place)]));
   Attrs attrs;
   attrs.set("callee", d.attrs.get<std::string>("callee"));
-  attrs.set("handle", d.attrs.get<std::int64_t>("handle"));
+  attrs.set("handle", d.attrs.get<std::int64_t>(d.together.empty() ? "handle" : "joint"));
   attrs.set("operand_strides", layouts);
   attrs.set("result_strides", Layouts(derived.size(), std::nullopt));
   std::vector<ValueId> made;

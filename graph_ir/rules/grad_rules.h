@@ -37,6 +37,7 @@ class Derivation {
   const std::vector<bool> wanted;    // operands that need a cotangent
   std::vector<bool> turned;          // operands that are another value with its last two axes exchanged; empty: unknown
   std::shared_ptr<const Graph> pullback;  // of the composite
+  std::vector<ValueId> together;     // cotangents of all results that one call derives, where it is to derive several
   std::vector<ValueId> given;        // what the rule gave; invalid: nothing
 
   void give(std::size_t operand, ValueId value);

@@ -31,11 +31,18 @@ ExternArgument operand_argument(int index) {
   return argument;
 }
 
-/// The argument where an operand more comes first.
-ExternArgument shifted(ExternArgument argument) {
-  if (argument.kind == ExternArgument::Kind::Operand) ++argument.index;
-  for (ExternArgument& item : argument.items) item = shifted(std::move(item));
+/// The argument where so many operands more come first.
+ExternArgument shifted(ExternArgument argument, int more) {
+  if (argument.kind == ExternArgument::Kind::Operand) argument.index += more;
+  for (ExternArgument& item : argument.items) item = shifted(std::move(item), more);
   return argument;
+}
+
+ExternArgument tuple_argument(std::vector<ExternArgument> items) {
+  ExternArgument tuple;
+  tuple.kind = ExternArgument::Kind::Tuple;
+  tuple.items = std::move(items);
+  return tuple;
 }
 
 /// The function of a call as one that records what it does, of tensors that are part of a graph.
@@ -63,26 +70,30 @@ Ref<> written_among_arguments(const ExternCall& call) {
   return places;
 }
 
-/// framejit._support.autograd.Vjp(function, result, written): function(cotangent, derived, record, *args, **kwargs) of
-/// one result of a call.
-ExternCall derivative_of(const ExternCall& call, const ExternResultDerivative& of,
-                         std::span<const Type> derived_types) {
+/// framejit._support.autograd.Vjp(function, results, written): function(cotangents, derived, record, *args, **kwargs) of
+/// one result of a call, by its number, or of several.
+ExternCall derivative_of(const ExternCall& call, const ExternResultDerivative& of, std::span<const Type> derived_types,
+                         std::span<const std::size_t> results) {
   const Integers& derived = of.derived;
   ExternCall made;
   made.name = call.name + "_backward";
   made.derivative = true;
   Ref<> function = recording(call), written = written_among_arguments(call);
-  if (vjp_class() && function && written)
-    made.callable =
-        Ref<>::steal(PyObject_CallFunction(vjp_class(), "OnO", function.get(), Py_ssize_t(of.result), written.get()));
+  Ref<> numbers = Ref<>::steal(PyTuple_New(Py_ssize_t(results.size())));
+  for (std::size_t i = 0; numbers && i < results.size(); ++i)
+    PyTuple_SET_ITEM(numbers.get(), Py_ssize_t(i), PyLong_FromSize_t(results[i]));
+  if (vjp_class() && function && numbers && written)
+    made.callable = Ref<>::steal(
+        PyObject_CallFunctionObjArgs(vjp_class(), function.get(), numbers.get(), written.get(), nullptr));
   if (!made.callable) break_graph(BreakReason::UnsupportedOperation, "torch's derivative: " + take_error());
   made.place = call.place;
   made.device = call.device;
-  ExternArgument wanted;
-  wanted.kind = ExternArgument::Kind::Tuple;
+  const int more = int(results.size());
+  ExternArgument cotangents = tuple_argument({}), wanted = tuple_argument({});
+  for (int i = 0; i < more; ++i) cotangents.items.push_back(operand_argument(i));
   made.structure.kind = ExternStructure::Kind::Tuple;
   for (std::size_t i = 0; i < derived.size(); ++i) {
-    wanted.items.push_back(operand_argument(int(derived[i]) + 1));
+    wanted.items.push_back(operand_argument(int(derived[i]) + more));
     made.results.push_back(
         {derived_types[i].dtype, derived_types[i].shape, contiguous_strides(derived_types[i].shape), -1, 0});
     ExternStructure item;
@@ -92,10 +103,10 @@ ExternCall derivative_of(const ExternCall& call, const ExternResultDerivative& o
   }
   ExternArgument record;
   record.object = Ref<>::borrow(Py_None);
-  if (of.record.valid()) record = operand_argument(int(of.operands.size()) + 1);
-  made.positional = {operand_argument(0), std::move(wanted), std::move(record)};
-  for (const ExternArgument& argument : call.positional) made.positional.push_back(shifted(argument));
-  for (auto& [name, argument] : call.keywords) made.keywords.emplace_back(name, shifted(argument));
+  if (of.record.valid()) record = operand_argument(int(of.operands.size()) + more);
+  made.positional = {more == 1 ? operand_argument(0) : std::move(cotangents), std::move(wanted), std::move(record)};
+  for (const ExternArgument& argument : call.positional) made.positional.push_back(shifted(argument, more));
+  for (auto& [name, argument] : call.keywords) made.keywords.emplace_back(name, shifted(argument, more));
   return made;
 }
 
@@ -118,13 +129,30 @@ void add_extern_derivative(Graph& graph, ExternTable& table, const ExternCall& c
     composite.operands.push_back(operand);
     gradients.push_back(path == ExternPath::Gradient ? std::int64_t(i) : -1);
   }
-  ExternCall derivative = derivative_of(call, of, types);
+  ExternCall derivative = derivative_of(call, of, types, std::span(&of.result, 1));
   composite.attrs.set("callee", derivative.name);
   composite.attrs.set("handle", table.add(std::move(derivative)));
   composite.attrs.set("operand_strides", std::move(strides));
   composite.attrs.set("derived", of.derived);
   composite.attrs.set("gradients", std::move(gradients));
   graph.composites.push_back(std::move(composite));
+}
+
+void add_joint_derivative(Graph& graph, ExternTable& table, const ExternCall& call, const ExternResultDerivative& of,
+                          std::span<const std::size_t> results) {
+  const std::span<Composite> parts(graph.composites.end() - std::ptrdiff_t(results.size()), graph.composites.end());
+  const bool alike = std::all_of(parts.begin(), parts.end(), [&](const Composite& part) {
+    return part.operands == parts[0].operands && part.attrs.get<Integers>("gradients") ==
+                                                     parts[0].attrs.get<Integers>("gradients");
+  });
+  if (results.size() < 2 || !alike) return;
+  std::vector<Type> types;
+  for (std::int64_t operand : of.derived) types.push_back(graph.type(of.operands[std::size_t(operand)]));
+  const std::int64_t handle = table.add(derivative_of(call, of, types, results));
+  for (Composite& part : parts) {
+    part.attrs.set("joint", handle);
+    part.attrs.set("results", Integers(results.begin(), results.end()));
+  }
 }
 
 void add_derivatives_of_derivatives(Graph& graph, ExternTable& table, const std::vector<bool>& needs) {

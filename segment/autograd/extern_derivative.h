@@ -31,6 +31,11 @@ struct ExternResultDerivative {
 /// Notes torch's derivative of a call's result, and puts it into the table. Throws BreakGraph.
 void add_extern_derivative(Graph& graph, ExternTable& table, const ExternCall& call, const ExternResultDerivative& of);
 
+/// Notes how torch derives several results of a call at once, `results` by number, each of which has its derivative: the
+/// last ones of the graph's composites. `of`: of one of them. Does nothing where they are derived by other operands.
+void add_joint_derivative(Graph& graph, ExternTable& table, const ExternCall& call, const ExternResultDerivative& of,
+                          std::span<const std::size_t> results);
+
 /// Gives the derivatives among the graph's nodes that have none of their own one, where one of their operands requires
 /// a gradient. `needs`: by value.
 void add_derivatives_of_derivatives(Graph& graph, ExternTable& table, const std::vector<bool>& needs);

@@ -416,3 +416,67 @@ def test_what_is_returned_may_be_written_where_a_record_is_of_a_copy_of_it(given
         found.append(torch.autograd.grad(second.sum(), x)[0])
     for ours in found[1:]:
         torch.testing.assert_close(ours, found[0])
+
+
+SEVERAL = {
+    "qr": lambda x: torch.linalg.qr(x.tanh()),
+    "svd": lambda x: torch.linalg.svd(x.tanh(), full_matrices=False),
+    "eigh": lambda x: torch.linalg.eigh(x.tanh() + x.tanh().mT),
+    "a part of two": lambda x: (torch.linalg.qr(x)[1], x.sin()),
+    "one from the other": lambda x: (lambda q, r: (q @ r.sin(), r, r.sum()))(*torch.linalg.qr(x)),
+    "returned and read": lambda x: (lambda q, r: (q, r, (q * r).sum(), r.exp()))(*torch.linalg.qr(x)),
+}
+
+
+@pytest.mark.parametrize("chosen", [slice(None), slice(0, 1), slice(1, 2), slice(1, None)], ids=str)
+@pytest.mark.parametrize("name", SEVERAL)
+def test_several_results_of_one_call_are_derived_together(name, chosen):
+    """By any of them, also one after another and for second derivatives."""
+    run = SEVERAL[name]
+    framejit.reset()
+    compiled, seen = framejit.compile(run), []
+    for function in (run, compiled, compiled):
+        x = torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(4)).requires_grad_()
+        parts = [part for part in function(x) if part.requires_grad][chosen]
+        if not parts:
+            pytest.skip("this result requires no gradient")
+        loss = sum((part * weight).sin().sum() for weight, part in enumerate(parts, 1))
+        first, = torch.autograd.grad(loss, x, create_graph=True)
+        second, = torch.autograd.grad(first.sin().sum(), x, retain_graph=True)
+        each = [torch.autograd.grad(part.sum(), x, retain_graph=True)[0] for part in parts]
+        loss.backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            parts[0].sum().backward()
+        seen.append([first.detach(), second, *each, x.grad])
+    assert framejit.cache_info()["internal_errors"] == 0
+    for found in seen[1:]:
+        for ours, eager in zip(found, seen[0], strict=True):
+            torch.testing.assert_close(ours, eager)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_layers_call_torchs_derivative_once(inside, monkeypatch):
+    """Of an encoder that hands on its steps and its last state."""
+    from framejit._support import autograd
+    calls, vjp = [], autograd.Vjp.__call__
+    monkeypatch.setattr(autograd.Vjp, "__call__", lambda self, *given, **named: calls.append(self.results) or vjp(self, *given, **named))
+    torch.manual_seed(0)
+    layers = torch.nn.LSTM(3, 4, batch_first=True)
+
+    def loss(parts):
+        out, (h, c) = parts
+        return out.sin().sum() + (h * c).sum()
+
+    def step(x):
+        return loss(layers(x)) if inside else layers(x)
+
+    framejit.reset()
+    compiled, seen = framejit.compile(step), []
+    for function in (step, compiled):
+        calls.clear()
+        layers.zero_grad()
+        x = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        (function(x) if inside else loss(function(x))).backward()
+        seen.append([x.grad, *(parameter.grad for parameter in layers.parameters())])
+    torch.testing.assert_close(seen[1], seen[0])
+    assert calls == [(0, 1, 2)]

@@ -62,7 +62,8 @@ class Tagger(nn.Module):
 
 
 @pytest.mark.parametrize("enforce_sorted", [True, False])
-@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}, {"batch_first": False, "bias": False}, {"total_length": 7}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}, {"batch_first": False, "bias": False}, {"total_length": 7}],
+                         ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("training", [False, True])
 def test_packed_layers_are_one_graph(kind, options, enforce_sorted, training):
@@ -80,7 +81,8 @@ def test_packed_layers_are_one_graph(kind, options, enforce_sorted, training):
 def test_lengths_that_torch_refuses_raise():
     module = Tagger("gru")
     x = torch.randn(4, 5, 3)
-    calls = [(x, torch.tensor(lengths)) for lengths in ([5, 3, 2, 2], [3, 5, 2, 2], [5, 3, 2, 0], [5, 3, 2, -1], [5, 4, 2, 1], [5, 3], [5, 3, 2, 2, 1])]
+    given = [5, 3, 2, 2], [3, 5, 2, 2], [5, 3, 2, 0], [5, 3, 2, -1], [5, 4, 2, 1], [5, 3], [5, 3, 2, 2, 1]
+    calls = [(x, torch.tensor(lengths)) for lengths in given]
     framejit.reset()
     compiled = framejit.compile(module)
     with torch.no_grad():

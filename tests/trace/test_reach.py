@@ -548,8 +548,8 @@ def test_a_weak_proxy_follows_its_own_rules():
 @needs_torch
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("grad", [False, True])
-def test_packed_sequences_are_three_calls_of_the_library(kind, grad):
-    """Packing, the layers and unpacking have sizes that depend on the lengths: each ends a piece, once, and nothing inside of them does."""
+def test_packed_sequences_of_changing_sizes(kind, grad):
+    """Packing, the layers and unpacking have sizes that depend on the lengths, beside sizes that change between calls."""
     from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
     class Model(torch.nn.Module):
@@ -576,6 +576,6 @@ def test_packed_sequences_are_three_calls_of_the_library(kind, grad):
         with pytest.raises(RuntimeError, match="greater than 0"):
             run(x, torch.tensor([2, 0, 1, 3]))
     info = framejit.cache_info()
-    # Three places, for sizes that are constants and once more for symbols; a batch of one lies otherwise.
-    assert info["breaks"] <= 8 and info["graphs"] <= 8 and info["internal_errors"] == 0, info
-    assert len({(b.file, b.line) for b in framejit.explain(compiled).so_far().breaks}) == 3
+    # For sizes that are constants, for symbols, and for a batch of one, which lies otherwise; [2, 0, 1, 3] is torch's to refuse.
+    assert info["graphs"] <= 4 and info["eager_replays"] == 1 and info["internal_errors"] == 0, info
+    assert framejit.explain(compiled).so_far().breaks == []

@@ -95,7 +95,7 @@ class ExternBuilder {
   /// Sizes and strides of every result as expressions over the graph's symbols.
   std::vector<ExternResult> results_of(const Prediction& now);
   V build(const ExternStructure& structure, const std::vector<V>& arrays) const;
-  void add_derivative(std::size_t result, ValueId value, ValueId record);
+  void add_derivatives(std::size_t returned, const std::vector<ValueId>& values);
   void record();
   void add_pullbacks(const std::vector<V>& positional, const std::vector<ValueId>& values);
 
@@ -595,23 +595,35 @@ void ExternBuilder::record() {
   if (call_.recorded) call_.results.push_back({DType::F32, Dims{0}, Dims{1}, -1, 0});
 }
 
-void ExternBuilder::add_derivative(std::size_t result, ValueId value, ValueId record) {
-  ExternResultDerivative of{result, value, operands_, operands_, operand_strides_, derived_, record, {}};
-  if (call_.mutated.empty()) {
-    const std::vector<std::int64_t> hints = symbol_hints(t_.graph().symbols);
-    const ExternSaved& saved = saved_by(call_, operand_arrays(hints), hints, derived_);
-    for (std::size_t i = 0; i < saved.operands.size(); ++i) {
-      if (saved.operands[i] == ExternSaved::Copied)
-        t_.gradients->copies.maps.insert(of.read[i] = same_again(t_, operands_[i]));
-      if (saved.operands[i] == ExternSaved::Unread)
-        of.read[i] = full(t_, operand_values_[i]->dtype, Scalar(0.0), operand_values_[i]->shape);
-    }
-    if (result < saved.results.size() && saved.results[result]) t_.gradients->also_saved[value].push_back(value);
-    else if (saved.any) t_.gradients->also_saved[value];  // of what the call made itself: it is freed all the same
-    if (saved.paths.size() >= (result + 1) * derived_.size())
-      of.paths = std::span(saved.paths).subspan(result * derived_.size(), derived_.size());
+/// Of the first results, each by itself, and of all at once.
+void ExternBuilder::add_derivatives(std::size_t returned, const std::vector<ValueId>& values) {
+  const ExternSaved unknown;
+  const std::vector<std::int64_t> hints = symbol_hints(t_.graph().symbols);
+  const ExternSaved& saved =
+      call_.mutated.empty() ? saved_by(call_, operand_arrays(hints), hints, derived_) : unknown;
+  ExternResultDerivative of{
+      0, {}, operands_, operands_, operand_strides_, derived_, call_.recorded ? values.back() : ValueId{}, {}};
+  for (std::size_t i = 0; i < saved.operands.size(); ++i) {
+    if (saved.operands[i] == ExternSaved::Copied)
+      t_.gradients->copies.maps.insert(of.read[i] = same_again(t_, operands_[i]));
+    if (saved.operands[i] == ExternSaved::Unread)
+      of.read[i] = full(t_, operand_values_[i]->dtype, Scalar(0.0), operand_values_[i]->shape);
   }
-  add_extern_derivative(t_.graph(), *t_.externs, call_, of);
+  std::vector<std::size_t> derived;
+  for (of.result = 0; of.result < returned; ++of.result) {
+    if (!is_float(call_.results[of.result].dtype)) continue;
+    of.value = values[of.result];
+    if (of.result < saved.results.size() && saved.results[of.result])
+      t_.gradients->also_saved[of.value].push_back(of.value);
+    else if (saved.any)
+      t_.gradients->also_saved[of.value];  // of what the call made itself: it is freed all the same
+    of.paths = {};
+    if (saved.paths.size() >= (of.result + 1) * derived_.size())
+      of.paths = std::span(saved.paths).subspan(of.result * derived_.size(), derived_.size());
+    add_extern_derivative(t_.graph(), *t_.externs, call_, of);
+    derived.push_back(of.result);
+  }
+  if (call_.mutated.empty()) add_joint_derivative(t_.graph(), *t_.externs, call_, of, derived);
 }
 
 /// The derivative that NumPy's front end has for the call, as a graph for each result: traced now, from a cotangent
@@ -803,8 +815,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
       t_.gradients->copies.twice.insert(values[returned + i]);  // the derivative makes the call again, which writes:
                                                                 // into a copy that nobody else sees
     }
-    for (std::size_t i = 0; i < returned; ++i)
-      if (real && is_float(types[i].dtype)) add_derivative(i, values[i], call_.recorded ? values.back() : ValueId{});
+    if (real) add_derivatives(returned, values);
   }
   // No gradient flows into what is computed where nothing is recorded, into running statistics and into a record.
   // Nobody has read them yet.

@@ -1,5 +1,5 @@
-/// Packed sequences: the steps of sequences of different lengths, one step of all that are not over after the other, and
-/// how many those are at each step (torch.nn.utils.rnn).
+/// Packed sequences: the steps of sequences of different lengths, one step of all that are not over after the other,
+/// and how many those are at each step (torch.nn.utils.rnn).
 ///
 /// What is packed has as many rows as the lengths sum up to, so its size is known when the program runs. Both functions
 /// are gathers; lengths and sizes that torch would refuse make the program fail, and torch raises.
@@ -24,15 +24,15 @@ ValueId first_of(Tracer& tracer, ValueId counts) { return reshape(tracer, slice(
 /// The counts, of which the program makes sure that none is larger than the one before and the last is positive.
 ValueId sorted_counts(Tracer& tracer, ValueId counts) {
   const SymDim others = shape_of(tracer, counts)[0] - 1;
-  const ValueId rises = pointwise(tracer, Op::gt, {slice(tracer, counts, 0, 1, others), slice(tracer, counts, 0, 0, others)});
+  const ValueId later = slice(tracer, counts, 0, 1, others), earlier = slice(tracer, counts, 0, 0, others);
+  const ValueId rises = pointwise(tracer, Op::gt, {later, earlier});
   const ValueId any = reduce(tracer, Op::reduce_sum, cast(tracer, rises, DType::I64), {0}, false);
   const ValueId last = reshape(tracer, slice(tracer, counts, 0, others, 1), {});
   return tracer.checked(counts, emit(tracer, Op::bit_and, {with_constant(tracer, Op::eq, any, 0),
                                                            with_constant(tracer, Op::gt, last, 0)}));
 }
 
-/// Bool [steps, sequences]: which sequences are not over at a step. One of the two is given as it is counted, the other
-/// by how far the counts may go.
+/// Bool [steps, sequences]: which sequences are not over at a step. `counts` lie along `axis`; the other has `most` places.
 ValueId running(Tracer& tracer, ValueId counts, std::int64_t axis, const SymDim& most) {
   const ValueId places = expand_axis(tracer, arange(tracer, DType::I64, std::int64_t(0), std::int64_t(1), most), axis);
   return pointwise(tracer, Op::lt, {places, expand_axis(tracer, counts, 1 - axis)});
@@ -71,7 +71,8 @@ V torch_pack_padded_sequence(Tracer& tracer, const Arguments& arguments) {
 }
 
 V torch_pad_packed_sequence(Tracer& tracer, const Arguments& arguments) {
-  Parameters p(tracer, "_pad_packed_sequence", arguments, "data, batch_sizes, batch_first, padding_value, total_length");
+  Parameters p(tracer, "_pad_packed_sequence", arguments,
+               "data, batch_sizes, batch_first, padding_value, total_length");
   const Array data = torch_tensor(tracer, p.required("data")), given = counts_argument(tracer, p, "batch_sizes");
   if (data->rank() < 1 || tracer.decide(product(data->shape), Py_EQ, 0)) refuse("an empty sequence to pad");
   const SymDim count = data->shape[0], steps = given->shape[0];
