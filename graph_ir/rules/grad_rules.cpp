@@ -478,6 +478,8 @@ ValueId moved(Derivation& d, ValueId x, std::int64_t axis, std::int64_t by, doub
 
 void CumsumGrad(Derivation& d) {
   const auto axis = d.attrs.get<std::int64_t>("axis");
+  // As torch: the sign of a zero stays.
+  if (d.shape(d.result)[std::size_t(axis)] == SymDim(1)) return d.give(0, d.cotangent);
   const ValueId sums = d.add(Op::cumsum, {flipped(d, d.cotangent, axis)}, with("axis", axis));
   d.give(0, flipped(d, d.plus(sums, 0.0), axis));  // torch's sums begin with 0.0
 }

@@ -185,7 +185,9 @@ class Walk:
         if value.layout != torch.strided:
             self.add(path, str(value.layout), str(value.dtype), tuple(value.shape), repr(value))
             return
-        self.add(path, type(value).__qualname__, str(value.dtype), tuple(value.shape), strides_of(value), value.storage_offset() if value.numel() else None,
+        # A mask may have left no elements: its strides are as those of others (docs/guards.md).
+        strides, offset = (strides_of(value), value.storage_offset()) if value.numel() else (None, None)
+        self.add(path, type(value).__qualname__, str(value.dtype), tuple(value.shape), strides, offset,
                  "requires grad" if value.requires_grad else "", "leaf" if value.is_leaf else "", f"version {value._version}",
                  "view" if value._is_view() else "no view", value.is_conj(), value.is_neg(), value.untyped_storage().nbytes(),
                  Elements(_torch_values(value), str(value.dtype).split(".")[-1]))
@@ -195,8 +197,10 @@ class Walk:
         if value.is_leaf and value.grad is not None:
             # Autograd gives it the leaf's own layout where that has one element per place; else that of whatever it was made of. Its
             # version tells whether autograd could take the first gradient as it was or had to copy it.
+            # Axes of one element may have other strides (docs/gradients.md).
             gradient = value.grad
-            self.add(path + ".grad", tuple(gradient.shape), strides_of(gradient) if is_dense(value) else None, Elements(_torch_values(gradient), str(gradient.dtype).split(".")[-1]))
+            strides = [stride for stride, size in zip(gradient.stride(), gradient.shape) if size != 1] if is_dense(value) and gradient.numel() else None
+            self.add(path + ".grad", tuple(gradient.shape), strides, Elements(_torch_values(gradient), str(gradient.dtype).split(".")[-1]))
 
     def exception(self, path, error):
         self.add(path, type(error).__qualname__, without_addresses(str(error)), error.__suppress_context__, getattr(error, "__notes__", None))

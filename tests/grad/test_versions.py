@@ -317,3 +317,13 @@ def test_a_write_of_a_tensor_into_itself_is_a_write(function, write):
         except RuntimeError as error:
             seen.append((y._version, "modified by an inplace operation" in str(error)))
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("f", [lambda y: (y[1:2].cumsum(0) * -1.0)[:, :2], lambda y: (y.cumsum(0) * -1.0)[:, :2], lambda y: (y[:, 2:3].cumsum(-1) * -1.0)[:2]])
+def test_the_sums_of_one_element_hand_on_the_sign_of_a_zero(f):
+    seen = []
+    for run in (f, framejit.compile(f)):
+        y = torch.linspace(-1, 1, 12).reshape(3, 4).requires_grad_()
+        run(y).sum().backward()
+        seen.append(torch.signbit(y.grad))
+    assert torch.equal(*seen)

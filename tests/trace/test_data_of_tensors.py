@@ -113,3 +113,14 @@ def test_data_assigned_is_torch_s():
         return x + 1
 
     same_as_eager(f, sample(), compiles=False)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 3), (0, 1)])
+@pytest.mark.parametrize("text", ["x.numpy() + 1", "np.concatenate([x.numpy(), x.numpy()])", "np.zeros(x.shape)", "x.numpy().copy()", "np.ascontiguousarray(x.numpy().T)"])
+def test_strides_of_numpys_arrays_without_elements(text, shape):
+    f = eval(f"lambda x: torch.from_numpy({text})", {"np": np, "torch": torch})
+    for dynamic in (False, None):
+        compiled = framejit.compile(f, dynamic=dynamic)
+        for _ in range(2):
+            x = torch.zeros(shape)
+            assert compiled(x).stride() == f(x).stride() and compiled(x).shape == f(x).shape

@@ -618,6 +618,10 @@ std::shared_ptr<ArrayValue> TraceRun::new_array(Library library, ValueId value, 
   storage->dtype = type.dtype;
   storage->shape = type.shape;
   storage->strides = strides ? *strides : contiguous_strides(type.shape);
+  // NumPy gives an array without elements strides of 0; torch shows them where it is given the array.
+  const bool empty = std::any_of(type.shape.begin(), type.shape.end(),
+                                 [](const SymDim& size) { return size.is_constant() && size.value() == 0; });
+  if (library == Library::Numpy && empty) storage->strides.assign(type.shape.size(), SymDim(0));
   storage->contents = value;
   storage->batch_depth = transforms->depth;
   storage->library = library;
