@@ -46,7 +46,8 @@ Repeat repeat_of(const Graph& graph, ValueId gradient, int levels) {
 
 Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps, const std::set<ValueId>& inner)
     : graph_(graph), inner_(inner) {
-  for (const BackwardStep& step : steps)
+  for (const BackwardStep& step : steps) {
+    if (!step.together.empty() && step.result != step.together[0]) continue;  // one call has given all of them this
     for (std::size_t i = 0; i < step.into.size(); ++i) {
       if (!step.given[i].valid()) continue;
       parts_[step.into[i]].push_back(step.given[i]);
@@ -54,6 +55,7 @@ Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps,
       passed_by_[{step.into[i], step.given[i]}] = step.result;
       if (inner.count(step.result)) by_inner_.insert(step.given[i]);
     }
+  }
   // An operation that passes on what it got alone (that of `x + 1`) has let go of it by then.
   for (const BackwardStep& step : steps)
     if (const auto known = parts_.find(step.result); known != parts_.end() && known->second.size() == 1)

@@ -214,6 +214,7 @@ ExternEffects read_effects(const std::string& name) {
     if (foreign) {
       effects.known = schema.find("Tensor(") == std::string::npos;  // writes into nothing, shares no memory
       effects.random = true;  // perhaps: never dropped, never merged with another one
+      effects.signed_numbers = true;
       effects.repeatable = !is_tagged_random(name);
       if (!effects.known) break;
       continue;

@@ -447,7 +447,8 @@ def test_several_results_of_one_call_are_derived_together(name, chosen):
         loss.backward()
         with pytest.raises(RuntimeError, match="second time"):
             parts[0].sum().backward()
-        seen.append([first.detach(), second, *each, x.grad])
+        # The derivative of qr writes into what it gives.
+        seen.append([first.detach(), second, *each, x.grad, torch.tensor(x.grad._version if name in ("svd", "eigh") else 0)])
     assert framejit.cache_info()["internal_errors"] == 0
     for found in seen[1:]:
         for ours, eager in zip(found, seen[0], strict=True):
