@@ -44,7 +44,7 @@ class ConditionalModel(nn.Module):
 
 
 class DynamicModel(nn.Module):
-    """Layers made in forward: Python makes them, between compiled pieces."""
+    """Layers made in forward: they are part of the graph, as long as nobody keeps them."""
 
     def __init__(self):
         super().__init__()

@@ -205,6 +205,9 @@ class Tracer {
   /// their own from here on. False: no such tensor. Only the leaf itself may leave the trace: what is computed from
   /// it has a history that nobody else would have.
   virtual bool make_leaf(const V& tensor) = 0;
+  /// torch.nn.Parameter of such a tensor, which is read and written no more. Null: no such tensor. A Parameter stays in
+  /// the trace: one that is to leave it is torch's to make.
+  virtual V make_parameter(const V& tensor, bool requires_gradient) = 0;
   /// t_() and its like: a tensor made in the trace, whose memory nobody else has, gets the sizes and strides of a view
   /// of all of it. False: no such tensor.
   virtual bool turn(const V& tensor, const std::function<V()>& view) = 0;

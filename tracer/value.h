@@ -124,6 +124,7 @@ struct FakeStorage {
   bool inference = false;       // of a tensor made in torch's inference mode
   bool made_as_view = false;    // torch: a library call gave a view of what nobody else has
   bool derived_view = false;    // torch: a view of it has a derivative that Python code gives
+  int parameter_since = -1;     // torch: a Parameter made at this step has the memory
   /// Torch: the `_version` that a library call gave it with; what is written is another tensor, which has it too.
   int library_version = 0;
 };

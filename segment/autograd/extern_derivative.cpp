@@ -70,8 +70,8 @@ Ref<> written_among_arguments(const ExternCall& call) {
   return places;
 }
 
-/// framejit._support.autograd.Vjp(function, results, written): function(cotangents, derived, record, *args, **kwargs) of
-/// one result of a call, by its number, or of several.
+/// framejit._support.autograd.Vjp(function, results, written): function(cotangents, derived, record, *args, **kwargs)
+/// of one result of a call, by its number, or of several.
 ExternCall derivative_of(const ExternCall& call, const ExternResultDerivative& of, std::span<const Type> derived_types,
                          std::span<const std::size_t> results) {
   const Integers& derived = of.derived;

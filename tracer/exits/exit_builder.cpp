@@ -480,7 +480,12 @@ int ExitBuilder::build_array(const V& value) {
                              BreakReason::SeveralDevices};
   // torch remembers the mode a view was made in, and that can't be set from here.
   if (array.viewed_in_inference) cannot(value);
-  const bool leaf = made_leaf(t_, array);
+  if (storage.parameter_since >= 0 || (array.parameter && !value->source))
+    throw CannotRebuildValue{storage.parameter_since >= 0 ? storage.parameter_since : value->born,
+                             "a Parameter that is made here", BreakReason::Gradient};
+  GradientLedger::Leaf* const leaf = made_leaf(t_, array);
+  if (leaf && leaf->lost) refuse_leaf(*leaf);
+  if (leaf) leaf->left = true;
   if (!leaf && t_.requires_gradient(array)) refuse_made_history(t_, array_contents(t_, array));
   if (array.numpy_scalar)
     return output_of(array_contents(t_, array), Library::Numpy, contiguous_strides(array.shape), true);

@@ -234,7 +234,8 @@ std::string ask(const StandIns& made, PyObject* callable) {
 /// What these do is no function of their arguments alone.
 bool is_asked(Handler handler) {
   static constexpr Handler kLeftOut[] = {torch_backward,      torch_autograd_backward, torch_autograd_grad,
-                                         torch_requires_grad, torch_cuda,              torch_no_override};
+                                         torch_requires_grad, torch_parameter,         torch_cuda,
+                                         torch_no_override};
   return std::find(std::begin(kLeftOut), std::end(kLeftOut), handler) == std::end(kLeftOut);
 }
 

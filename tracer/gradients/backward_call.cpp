@@ -87,8 +87,8 @@ bool TraceRun::is_leaf(const V& tensor) {
   return truth(outside_field(*this, tensor, name));
 }
 
-const GradientLedger::Leaf* made_leaf(TraceRun& t, const ArrayValue& array) {
-  for (const GradientLedger::Leaf& leaf : t.gradients->leaves)
+GradientLedger::Leaf* made_leaf(TraceRun& t, const ArrayValue& array) {
+  for (GradientLedger::Leaf& leaf : t.gradients->leaves)
     if (leaf.tensor.get() == &array) return &leaf;
   return nullptr;
 }
@@ -96,10 +96,20 @@ const GradientLedger::Leaf* made_leaf(TraceRun& t, const ArrayValue& array) {
 void refuse_made_history(TraceRun& t, ValueId value) {
   if (t.gradients->leaves.empty() || !t.requires_gradient(value)) return;
   const std::vector<bool> reached = history(t, {value});
-  for (const GradientLedger::Leaf& leaf : t.gradients->leaves)
-    if (reached[leaf.value.index])
-      throw CannotRebuildValue{leaf.step, "what is computed from a tensor that became a leaf here",
-                               BreakReason::Gradient};
+  // What requires a gradient by others too loses the part of its history that nobody can see.
+  const std::vector<int>& others = t.inputs->requiring_gradient;
+  const bool by_others = std::any_of(others.begin(), others.end(), [&](int input) {
+    return reached[t.graph().inputs[std::size_t(input)].value.index];
+  });
+  for (GradientLedger::Leaf& leaf : t.gradients->leaves) {
+    if (!reached[leaf.value.index]) continue;
+    if (leaf.left || !by_others) refuse_leaf(leaf);
+    leaf.lost = true;
+  }
+}
+
+void refuse_leaf(const GradientLedger::Leaf& leaf) {
+  throw CannotRebuildValue{leaf.step, "what is computed from a tensor that became a leaf here", BreakReason::Gradient};
 }
 
 V TraceRun::gradient_field(const V& tensor) {

@@ -7,8 +7,9 @@
 namespace fj {
 
 void set_gradient_field(TraceRun& t, const V& tensor, PyObject* name, const V& value);
-const GradientLedger::Leaf* made_leaf(TraceRun& t, const ArrayValue& array);
+GradientLedger::Leaf* made_leaf(TraceRun& t, const ArrayValue& array);
 void refuse_made_history(TraceRun& t, ValueId value);
+[[noreturn]] void refuse_leaf(const GradientLedger::Leaf& leaf);
 /// Whether a backward through the value would meet what one in the trace has freed: eager raises there.
 bool is_freed(TraceRun& t, ValueId value);
 V input_array(TraceRun& t, int input);

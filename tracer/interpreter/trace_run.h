@@ -160,6 +160,7 @@ class TraceRun final : public Tracer {
   bool requires_gradient(ValueId value) override;
   void also_saves(ValueId result, std::vector<ValueId> values) override;
   bool make_leaf(const V& tensor) override;
+  V make_parameter(const V& tensor, bool requires_gradient) override;
   bool turn(const V& tensor, const std::function<V()>& view) override;
   void backward(const Backward& call) override;
   std::vector<V> grad(const Backward& call) override;

@@ -290,8 +290,15 @@ ValueId show(Graph& graph, const ViewStep& view, ValueId value, const Location& 
 
 }  // namespace
 
+/// A tensor that a Parameter was made of shares memory with it: here there are two.
+static void refuse_parameter(const FakeStorage& storage) {
+  if (storage.parameter_since >= 0)
+    throw CannotRebuildValue{storage.parameter_since, "a tensor that a Parameter was made of", BreakReason::Gradient};
+}
+
 ValueId array_contents(TraceRun& t, const ArrayValue& array) {
   FakeStorage& storage = *array.storage;
+  refuse_parameter(storage);
   place_graph(t, array);
   ensure_input(t, storage);
   auto* base = static_cast<ArrayValue*>(storage.input_array);
@@ -434,10 +441,21 @@ bool shows_again(TraceRun& t, const FakeStorage& storage) {
   return false;
 }
 
+/// Whether one of the first nodes has a history that begins at the value.
+static bool is_derived_from(TraceRun& t, ValueId value, std::size_t nodes) {
+  const auto begin = t.graph().nodes.begin();
+  return std::any_of(begin, begin + std::ptrdiff_t(nodes), [&](const Node& node) {
+    return std::find(node.operands.begin(), node.operands.end(), value) != node.operands.end() &&
+           std::any_of(node.results.begin(), node.results.end(),
+                       [&](ValueId result) { return t.requires_gradient(result); });
+  });
+}
+
 void TraceRun::write(ArrayValue& array, ValueId value) {
   FakeStorage& storage = *array.storage;
   place_graph(*this, storage.device);  // a program on a device has only a copy of a host array
   if (!array.writeable || array.numpy_scalar) break_graph(BreakReason::ErrorWhileTracing, "the array is read-only");
+  refuse_parameter(storage);
   if (storage.derived_view)
     break_graph(BreakReason::Gradient, "a write into memory that a function with a derivative in Python gave a view of");
   auto* base = static_cast<ArrayValue*>(storage.input_array);
@@ -456,11 +474,23 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
   if (array.library == Library::Torch) {
     needed = (base && base->requires_grad && (modes->now.records() || modes->outside.records())) ||
              requires_gradient(storage.contents);
-    if (needed &&
-        std::any_of(gradients->leaves.begin(), gradients->leaves.end(), [&](const GradientLedger::Leaf& leaf) {
-          return as<ArrayValue>(leaf.tensor)->storage.get() == &storage;
-        }))
-      break_graph(BreakReason::Gradient, "a write into a leaf");
+    const auto leaf = std::find_if(gradients->leaves.begin(), gradients->leaves.end(), [&](const auto& known) {
+      return as<ArrayValue>(known.tensor)->storage.get() == &storage;
+    });
+    if (needed && leaf != gradients->leaves.end()) {
+      // Under no_grad() a leaf is filled, as layers do with their parameters.
+      const bool fills = !modes->now.records() && array.view.empty() && !data && leaf->value == storage.contents;
+      if (!fills || is_derived_from(*this, leaf->value, nodes_before_instruction))
+        break_graph(BreakReason::Gradient, "a write into a leaf");
+      if (requires_gradient(value)) value = stopped(*this, value);
+      leaf->value = storage.contents = same_again(*this, value);
+      gradients->in_memory.insert(storage.contents);
+      gradients->flow.want(storage.contents);
+      effects->note_write(storage.owner.lock().get());
+      ++storage.version;
+      ++*array.torch_version;
+      return;
+    }
     if (modes->now.records() && !data) {
       with_history = needed || requires_gradient(value);
       if (with_history) refuse_history(*this, array, needed);
@@ -567,6 +597,18 @@ bool TraceRun::make_leaf(const V& tensor) {
   gradients->flow.want(storage.contents);
   gradients->leaves.push_back({tensor, storage.contents, step});
   return true;
+}
+
+V TraceRun::make_parameter(const V& tensor, bool requires_gradient) {
+  auto* array = as<ArrayValue>(tensor);
+  if (!array || tensor->source || !is_alone(*this, *array) || array->stops_gradient || array->parameter) return nullptr;
+  FakeStorage& storage = *array->storage;
+  if (modes->outside.inference || storage.version != 0 || storage.library_version != 0) return nullptr;
+  auto made = new_array(Library::Torch, same_again(*this, array_contents(*this, *array)), array->strides);
+  made->parameter = true;
+  if (requires_gradient && !make_leaf(made)) return nullptr;
+  storage.parameter_since = step;
+  return made;
 }
 
 bool TraceRun::turn(const V& tensor, const std::function<V()>& view) {

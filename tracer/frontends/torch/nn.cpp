@@ -720,6 +720,13 @@ V torch_requires_grad(Tracer& tracer, const Arguments& arguments) {
   if (wanted != now && !(wanted && tracer.make_leaf(x))) unsupported("a torch function that needs the real tensor");
   return x;
 }
+/// Of a tensor that is made for it, as in a layer made in forward.
+V torch_parameter(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "Parameter", arguments, "data, requires_grad");
+  V made = tracer.make_parameter(torch_tensor(tracer, p.required("data")), p.flag("requires_grad", true));
+  if (!made) unsupported("a Parameter of a tensor that others may have");
+  return made;
+}
 V torch_data_dependent(Tracer&, const Arguments&) {
   break_graph(BreakReason::DataDependentShape, "a torch function whose result size depends on data");
 }

@@ -32,7 +32,8 @@ ValueId sorted_counts(Tracer& tracer, ValueId counts) {
                                                            with_constant(tracer, Op::gt, last, 0)}));
 }
 
-/// Bool [steps, sequences]: which sequences are not over at a step. `counts` lie along `axis`; the other has `most` places.
+/// Bool [steps, sequences]: which sequences are not over at a step. `counts` lie along `axis`; the other has `most`
+/// places.
 ValueId running(Tracer& tracer, ValueId counts, std::int64_t axis, const SymDim& most) {
   const ValueId places = expand_axis(tracer, arange(tracer, DType::I64, std::int64_t(0), std::int64_t(1), most), axis);
   return pointwise(tracer, Op::lt, {places, expand_axis(tracer, counts, 1 - axis)});
