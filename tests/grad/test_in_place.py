@@ -414,3 +414,24 @@ def test_a_tensor_filled_in_the_function_breaks_nothing():
     x = torch.arange(5.0).requires_grad_()
     explanation = framejit.explain(f)(x)
     assert len(explanation.graphs) == 1, explanation
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("write", ["v[1:] += z[:-1]", "v[1:] = z[:-1]", "v[0].add_(1)", "v.view(-1)[2:] = 0", "v += z", "v.fill_(1)"])
+@pytest.mark.parametrize("start", ["z + 1", "z * 1", "torch.zeros(5, 3)"])
+def test_a_second_backward_through_a_write(start, write, inside):
+    """What is written through a view is a node that the first backward frees, though nothing is saved for it."""
+    namespace = {"torch": torch}
+    exec(f"def f(z):\n    v = {start}\n    {write}\n" + ("    v.sum().backward()\n" if inside else "") + "    return v", namespace)
+    framejit.reset()
+    seen = []
+    for run in (namespace["f"], framejit.compile(namespace["f"])):
+        z = torch.linspace(-1, 1, 15).reshape(5, 3).requires_grad_()
+        try:
+            v = run(z)
+            for _ in range(2):
+                v.sum().backward()
+            seen.append(z.grad.tolist())
+        except RuntimeError as error:
+            seen.append(str(error)[:60])
+    assert seen[0] == seen[1]

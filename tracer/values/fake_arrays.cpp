@@ -544,6 +544,11 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
           {full(*this, DType::Bool, scalar_of(DType::Bool, std::int64_t{1}), storage.shape), value, storage.contents},
           {}, where);
     gradients->written_with_history.emplace(int(nodes_before_instruction), step);
+    // A write through a view is a node of torch's that a backward frees, though nothing is saved for it.
+    if (!array.view.empty()) {
+      value = apart(*this, value);
+      gradients->also_saved[value];
+    }
   }
   // Where torch saves the result of the operation, it saves the tensor. Another value is copied into the tensor.
   if (given_here && array.view.empty())
