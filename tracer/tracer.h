@@ -202,8 +202,8 @@ class Tracer {
   /// them.
   virtual void also_saves(ValueId result, std::vector<ValueId> values) = 0;
   /// requires_grad_() of a tensor made in the trace that nobody has seen a part of: its contents are a variable of
-  /// their own from here on. False: no such tensor. Only the leaf itself may leave the trace: what is computed from
-  /// it has a history that nobody else would have.
+  /// their own from here on. False: no such tensor. The leaf may leave the trace, or what is computed from it may, less
+  /// the part of its history that begins there.
   virtual bool make_leaf(const V& tensor) = 0;
   /// torch.nn.Parameter of such a tensor, which is read and written no more. Null: no such tensor. A Parameter stays in
   /// the trace: one that is to leave it is torch's to make.

@@ -50,9 +50,10 @@ def _convolution(axes, transposed=False):
 
 def _recurrent(gates):
     """Stacks of recurrent layers of `gates` matrices in each weight. The meta call runs every step of every layer in Python. Only what is plainly
-    right is answered, so that what torch refuses is refused by the meta call; but of packed sequences that call would read the sizes."""
+    right is answered, so that what torch refuses is refused by the meta call; but of packed sequences that call would read the sizes. (Where all
+    of them are as long, torch's oneDNN gives a view.)"""
     def results(given, *rest):
-        packed = len(rest) == 8 and isinstance(rest[2], (list, tuple))  # (data, sizes, hx, ...) for (input, hx, ..., batch_first)
+        packed = len(rest) == 8 and isinstance(rest[2], (list, tuple))  # (data, sizes, hx, params, ...) for (input, hx, params, ..., batch_first)
         sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first = (*rest, False) if packed else (None, *rest)
         if given.dim() != (2 if packed else 3) or packed and (sizes.dim() != 1 or sizes.dtype != torch.int64):
             return NotImplemented
@@ -101,6 +102,8 @@ def _grouped_products(input, mat2, offs=None, bias=None, out_dtype=None):
 def _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction=0, zero_infinity=False):
     """The meta call has no kernel to ask. The lengths are contents: what torch refuses in them, the call refuses."""
     batch = [log_probs.shape[1]] if log_probs.dim() == 3 else []
+    if log_probs.dim() == 2 and reduction == 0:
+        return NotImplemented  # a view of a row of one
     if log_probs.dim() not in (2, 3) or 0 in log_probs.shape or log_probs.dtype not in (torch.float32, torch.float64) or reduction not in (0, 1, 2):
         return NotImplemented
     return log_probs.new_empty(() if reduction else batch)

@@ -74,6 +74,7 @@ class ExternBuilder {
   ExternArgument argument(const V& value);
   ExternArgument size(const SymDim& expression);
   SymDim number_as_size(ValueId contents);
+  void refuse_special_numbers();
   void note_kind(const char* kind, int rank) {
     Ref<> made = kind ? Ref<>::steal(PyUnicode_FromString(kind)) : Ref<>::steal(PyLong_FromLong(rank));
     FJ_CHECK(made && PyList_Append(kinds_.get(), made.get()) == 0, "no memory");
@@ -108,6 +109,7 @@ class ExternBuilder {
   bool requires_grad_ = false;
   bool symbolic_ = false;
   bool late_ = false;
+  std::vector<std::pair<SymbolId, std::int64_t>> numbers_;  // that are computed: their symbols, at the number 0
   const NumpyCall* numpy_ = nullptr;
   Ref<> ufunc_;  // the function of NumPy as the program has it
   Ref<> declared_;  // a node of framejit.library_function
@@ -139,10 +141,31 @@ ExternArgument ExternBuilder::size(const SymDim& expression) {
 /// how far such a size lies above the least number.
 SymDim ExternBuilder::number_as_size(ValueId contents) {
   constexpr std::int64_t kGuess = 2;  // what it may be is often bounded
-  if (!extern_effects(call_.name).signed_numbers) return t_.size_of_number(contents, kLargestSize, kGuess);
-  constexpr std::int64_t kLeast = -(std::int64_t(1) << 32);
-  const ValueId above = pointwise(t_, Op::sub, {contents, constant(t_, DType::I64, kLeast)});
-  return t_.size_of_number(above, kLargestSize, kGuess - kLeast) + SymDim(kLeast);
+  constexpr std::int64_t kLowest = -(std::int64_t(1) << 32);
+  const std::int64_t least = extern_effects(call_.name).signed_numbers ? kLowest : 0;
+  const ValueId above = least == 0 ? contents : pointwise(t_, Op::sub, {contents, constant(t_, DType::I64, least)});
+  const SymDim size = t_.size_of_number(above, kLargestSize, kGuess - least);
+  for (SymbolId symbol : size.symbols()) numbers_.emplace_back(symbol, -least);
+  return size + SymDim(least);
+}
+
+/// Some functions have no derivative at special numbers (a norm of order 0): breaks where torch's derivative is another
+/// one at 0 or 1 than at the guess.
+void ExternBuilder::refuse_special_numbers() {
+  const std::vector<std::int64_t> hints = symbol_hints(t_.graph().symbols);
+  const ExternSaved now = saved_by(call_, operand_arrays(hints), hints, derived_);
+  for (auto [symbol, zero] : numbers_)
+    for (std::int64_t number : {0, 1}) {
+      std::vector<std::int64_t> symbols = hints;
+      symbols[symbol.index] = zero + number;
+      if (!predicted(symbols).refusal.empty()) continue;
+      const ExternSaved& other = saved_by(call_, operand_arrays(symbols), symbols, derived_);
+      const bool reads_no_more = std::equal(
+          now.operands.begin(), now.operands.end(), other.operands.begin(), other.operands.end(),
+          [](auto one, auto two) { return one != ExternSaved::Unread || two == ExternSaved::Unread; });
+      if (other.paths != now.paths || !reads_no_more)
+        break_graph(BreakReason::Gradient, "`" + call_.name + "` of a number that decides whether it has a derivative");
+    }
 }
 
 ExternArgument ExternBuilder::argument(const V& value) {
@@ -793,6 +816,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   }
   real = real && std::any_of(call_.results.begin(), call_.results.begin() + std::ptrdiff_t(returned),
                              [](const ExternResult& result) { return is_float(result.dtype); });
+  if (!derived_.empty() && real) refuse_special_numbers();
   if (!derived_.empty() && real) record();
 
   std::vector<Type> types;

@@ -22,8 +22,8 @@ struct GradientLedger {
     V tensor;
     ValueId value;
     int step;                                      // of the trace, at which it became a leaf
-    bool left = false;                             // it is handed out; what is computed from it: its history is lost
-    bool lost = false;
+    bool left = false;                             // it is handed out
+    bool lost = false;                             // what is computed from it is, without its history
   };
   /// A checkpoint that is open: how many nodes there were, and what had been written.
   struct Checkpoint {

@@ -3,6 +3,9 @@
 ///
 /// What is packed has as many rows as the lengths sum up to, so its size is known when the program runs. Both functions
 /// are gathers; lengths and sizes that torch would refuse make the program fail, and torch raises.
+#include <cmath>
+#include <limits>
+
 #include "tracer/frontends/composites.h"
 #include "tracer/frontends/indexing.h"
 #include "tracer/frontends/torch/torch.h"
@@ -37,6 +40,18 @@ ValueId sorted_counts(Tracer& tracer, ValueId counts) {
 ValueId running(Tracer& tracer, ValueId counts, std::int64_t axis, const SymDim& most) {
   const ValueId places = expand_axis(tracer, arange(tracer, DType::I64, std::int64_t(0), std::int64_t(1), most), axis);
   return pointwise(tracer, Op::lt, {places, expand_axis(tracer, counts, 1 - axis)});
+}
+
+/// The number in the dtype. Torch refuses one that the dtype does not hold.
+Scalar padding_of(DType dtype, double number) {
+  const double most = dtype == DType::Bool   ? 1
+                      : is_integer(dtype)    ? 127
+                      : dtype == DType::F16  ? 65504
+                      : dtype == DType::F64  ? std::numeric_limits<double>::infinity()
+                                             : std::numeric_limits<float>::max();
+  const bool held = is_integer(dtype) ? number >= 0 && number <= most : !std::isfinite(number) || std::abs(number) <= most;
+  if (!held) unsupported("padding of a number that " + std::string(name(dtype)) + " may not hold");
+  return scalar_of(dtype, number);
 }
 
 ValueId counted_along(Tracer& tracer, ValueId mask, std::int64_t axis) {
@@ -93,7 +108,7 @@ V torch_pad_packed_sequence(Tracer& tracer, const Arguments& arguments) {
        pointwise(tracer, Op::add,
                  {starts, expand_axis(tracer, arange(tracer, DType::I64, std::int64_t(0), std::int64_t(1), batch), 0)}),
        size_value(tracer, count, DType::I64)});
-  const Scalar padding = scalar_of(data->dtype, p.number("padding_value", 0));
+  const Scalar padding = padding_of(data->dtype, p.number("padding_value", 0));
   Dims one = data->shape;
   one[0] = 1;
   ValueId rows = gather(tracer, concatenate(tracer, {tracer.read(*data), full(tracer, data->dtype, padding, one)}, 0),
@@ -107,13 +122,13 @@ V torch_pad_packed_sequence(Tracer& tracer, const Arguments& arguments) {
   }
   V padded = torch_fresh(tracer, rows);
   if (p.flag("batch_first", false)) {
-    // It is turned in its own place, so it is no view.
+    // It is turned in its own place: to torch a view of what nobody has.
     Dims shape = shape_of(tracer, rows);
     Strides strides = row_major(shape);
     Axes order = all_axes(int(shape.size()));
     std::swap(order[0], order[1]);
     std::swap(strides[0], strides[1]);
-    padded = tracer.new_array(Library::Torch, transpose(tracer, rows, order), strides);
+    padded = view_alias(tracer, tracer.new_array(Library::Torch, transpose(tracer, rows, order), strides));
   }
   return tracer.tuple({padded, torch_fresh(tracer, counted_along(tracer, mask, 0))});
 }
