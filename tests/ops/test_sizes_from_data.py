@@ -504,3 +504,21 @@ def test_numbers_that_decide_whether_there_is_a_gradient(text):
             seen.append((result.detach(), x.grad, result.requires_grad, error))
         assert_same(*seen)
     assert framejit.cache_info()["internal_errors"] == 0
+
+
+@needs_torch
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
+def test_one_element_that_requires_a_gradient_written_through_a_mask(shape, dtype):
+    """torch makes integers require a gradient then."""
+    def f(z, v):
+        z[z > 1] = v
+        return z
+
+    compiled = framejit.compile(f)
+    for _ in range(2):
+        seen = []
+        for run in (compiled, f):
+            result = run(torch.arange(4).to(getattr(torch, dtype)), torch.full(shape, 3.0, requires_grad=True))
+            seen.append((result.requires_grad, result.tolist()))
+        assert seen[0] == seen[1]

@@ -49,7 +49,8 @@ Scalar padding_of(DType dtype, double number) {
                       : dtype == DType::F16  ? 65504
                       : dtype == DType::F64  ? std::numeric_limits<double>::infinity()
                                              : std::numeric_limits<float>::max();
-  const bool held = is_integer(dtype) ? number >= 0 && number <= most : !std::isfinite(number) || std::abs(number) <= most;
+  const bool held =
+      is_integer(dtype) ? number >= 0 && number <= most : !std::isfinite(number) || std::abs(number) <= most;
   if (!held) unsupported("padding of a number that " + std::string(name(dtype)) + " may not hold");
   return scalar_of(dtype, number);
 }

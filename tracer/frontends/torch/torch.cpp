@@ -330,8 +330,10 @@ void torch_set_item(Tracer& tracer, const Array& array, const V& key, const V& v
     unsupported("writing a float into integers");
   const bool by_integers = index.has(Index::Item::Kind::IntegerArray),
              by_arrays = by_integers || index.has(Index::Item::Kind::Mask);
-  // One number fills what is shown; anything else is copied there.
-  const bool fills = operand.array && operand.array->shape.empty() && !is_float(array->dtype);
+  // One number fills what is shown, one element what a mask shows; anything else is copied there.
+  const bool one = operand.array && (operand.array->shape.empty() ||
+                                     (by_arrays && !by_integers && product(operand.array->shape) == SymDim(1)));
+  const bool fills = one && !is_float(array->dtype);
   if (fills && (by_arrays || !index_view(tracer, array, index)->shape.empty()))
     refuse_gradient_into(tracer, array->dtype, operand);
   // One element goes through a mask in any dtype.
