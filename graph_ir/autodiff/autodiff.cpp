@@ -342,17 +342,20 @@ Graph backward_graph(const Joint& joint, std::span<const ValueId> saved) {
 
 namespace {
 
+/// Other numbers for the library calls that the attributes of a node or a composite name.
+void renumber(Attrs& attrs, const std::function<std::int64_t(std::int64_t)>& call) {
+  for (const char* name : {"handle", "joint"})
+    if (const Attr* handle = attrs.find(name)) attrs.set(name, call(std::get<std::int64_t>(*handle)));
+}
+
 /// The graph with other numbers for its library calls.
 std::shared_ptr<const Graph> renumbered(const std::shared_ptr<const Graph>& graph,
                                         const std::function<std::int64_t(std::int64_t)>& call) {
   if (!graph || !call) return graph;
   auto copy = std::make_shared<Graph>(*graph);
-  for (Node& node : copy->nodes)
-    if (node.op == Op::extern_call) node.attrs.set("handle", call(node.attrs.get<std::int64_t>("handle")));
+  for (Node& node : copy->nodes) renumber(node.attrs, call);
   for (Composite& composite : copy->composites) {
-    for (const char* name : {"handle", "joint"})
-      if (const Attr* handle = composite.attrs.find(name))
-        composite.attrs.set(name, call(std::get<std::int64_t>(*handle)));
+    renumber(composite.attrs, call);
     composite.pullback = renumbered(composite.pullback, call);
   }
   return copy;
@@ -372,9 +375,7 @@ std::vector<ValueId> add_graph(Graph& graph, const Graph& from, std::span<const 
     return found;
   };
   auto with_call = [&](Attrs attrs) {
-    for (const char* name : {"handle", "joint"})
-      if (const Attr* handle = call ? attrs.find(name) : nullptr)
-        attrs.set(name, call(std::get<std::int64_t>(*handle)));
+    if (call) renumber(attrs, call);
     return attrs;
   };
   for (const Node& node : from.nodes) add_mapped(graph, from, node, with_call(node.attrs), mapped);

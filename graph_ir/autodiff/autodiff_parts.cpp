@@ -2,9 +2,9 @@
 //
 // What decides where a value belongs is the set of results (values of `of`) that it leads to without passing another
 // one: values with the same set are one part. A result is the only one in its own, but that what one call derives
-// together has the sets of all of it. Since a value's set holds the sets
-// of all that is computed from it, or these begin with a result, no part needs what comes of it. And every operation of
-// a part is on the way back from each of the part's set: what a backward frees is what eager's would.
+// together has the sets of all of it. Since a value's set holds the sets of all that is computed from it, or these begin
+// with a result, no part needs what comes of it. And every operation of a part is on the way back from each of the
+// part's set: what a backward frees is what eager's would.
 #include "graph_ir/autodiff/autodiff_parts.h"
 
 #include <algorithm>

@@ -348,7 +348,7 @@ std::vector<ExternPath> read_paths(const char* text) {
   return paths;
 }
 
-/// Where torch does not say: all of it.
+/// Where torch does not say: that something is saved, but not what.
 ExternSaved ask_saved(const ExternCall& call, std::span<const ExternArray> operands,
                       std::span<const std::int64_t> symbols, std::span<const std::int64_t> derived) {
   ExternSaved saved;

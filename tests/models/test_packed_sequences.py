@@ -78,28 +78,37 @@ def test_packed_layers_are_one_graph(kind, options, enforce_sorted, training):
     assert info["graphs"] == 1
 
 
-def test_lengths_that_torch_refuses_raise():
-    module = Tagger("gru")
-    x = torch.randn(4, 5, 3)
-    given = [5, 3, 2, 2], [3, 5, 2, 2], [5, 3, 2, 0], [5, 3, 2, -1], [5, 4, 2, 1], [5, 3], [5, 3, 2, 2, 1]
-    calls = [(x, torch.tensor(lengths)) for lengths in given]
+def agree_on_errors(module, calls):
+    """Each call gives eager's result or raises eager's error; at least one does each."""
     framejit.reset()
     compiled = framejit.compile(module)
     with torch.no_grad():
-        for ours, eager in zip(outcomes(compiled, module, calls, False), outcomes(module, module, calls, False), strict=True):
+        expected = outcomes(module, module, calls, False)
+        for ours, eager in zip(outcomes(compiled, module, calls, False), expected, strict=True):
             compare(ours, eager)
+    assert {outcome.error is None for outcome in expected} == {True, False}
     assert framejit.cache_info()["internal_errors"] == 0
+
+
+def test_lengths_that_torch_refuses_raise():
+    x = torch.randn(4, 5, 3)
+    given = [5, 3, 2, 2], [3, 5, 2, 2], [5, 3, 2, 0], [5, 3, 2, -1], [5, 4, 2, 1], [5, 3], [5, 3, 2, 2, 1]
+    agree_on_errors(Tagger("gru"), [(x, torch.tensor(lengths)) for lengths in given])
 
 
 def test_a_total_length_that_is_too_short_raises():
-    module = Tagger("gru", total_length=4)
-    calls = [(torch.randn(4, 5, 3), torch.tensor(lengths)) for lengths in ([4, 3, 2, 2], [5, 3, 2, 2], [3, 3, 2, 2])]
-    framejit.reset()
-    compiled = framejit.compile(module)
-    with torch.no_grad():
-        for ours, eager in zip(outcomes(compiled, module, calls, False), outcomes(module, module, calls, False), strict=True):
-            compare(ours, eager)
-    assert framejit.cache_info()["internal_errors"] == 0
+    agree_on_errors(Tagger("gru", total_length=4), [(torch.randn(4, 5, 3), torch.tensor(lengths)) for lengths in ([4, 3, 2, 2], [5, 3, 2, 2], [3, 3, 2, 2])])
+
+
+@pytest.mark.parametrize("dtype, value", [(torch.int8, 300), (torch.uint8, -2.7), (torch.int64, 1e30), (torch.float16, 1e30), (torch.float32, float("-inf"))], ids=str)
+def test_padding_that_the_dtype_does_not_hold_raises(dtype, value):
+    module = nn.Module()
+    module.forward = lambda x, lengths, value: pad_packed_sequence(pack_padded_sequence(x, lengths, enforce_sorted=False), padding_value=value)[0]
+    x, lengths = torch.ones(4, 3, 2).to(dtype), torch.tensor([2, 4, 1])
+    if dtype is torch.float32:
+        agree(module, [(x, lengths, value)] * 2, training=False)
+    else:
+        agree_on_errors(module, [(x, lengths, 1), (x, lengths, value)])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.bool], ids=str)
@@ -183,11 +192,7 @@ def test_lengths_that_the_loss_refuses_raise():
     module = nn.Module()
     module.forward = lambda x, targets, lengths: F.ctc_loss(x.log_softmax(-1), targets, lengths, torch.tensor([4, 2]))
     calls = [(torch.randn(9, 2, 5), torch.ones(2, 4, dtype=torch.int64), torch.tensor(lengths)) for lengths in ([9, 8], [10, 8], [9, -1], [7, 7])]
-    framejit.reset()
-    compiled = framejit.compile(module)
-    for ours, eager in zip(outcomes(compiled, module, calls, False), outcomes(module, module, calls, False), strict=True):
-        compare(ours, eager)
-    assert framejit.cache_info()["internal_errors"] == 0
+    agree_on_errors(module, calls)
 
 
 def test_sequences_padded_by_their_lengths():
