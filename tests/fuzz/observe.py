@@ -199,7 +199,8 @@ class Walk:
             # version tells whether autograd could take the first gradient as it was or had to copy it.
             # Axes of one element may have other strides (docs/gradients.md).
             gradient = value.grad
-            strides = [stride for stride, size in zip(gradient.stride(), gradient.shape) if size != 1] if is_dense(value) and gradient.numel() else None
+            shown = is_dense(value) and gradient.numel()
+            strides = [stride for stride, size in zip(gradient.stride(), gradient.shape) if size != 1] if shown else None
             self.add(path + ".grad", tuple(gradient.shape), strides, Elements(_torch_values(gradient), str(gradient.dtype).split(".")[-1]))
 
     def exception(self, path, error):

@@ -97,10 +97,12 @@ def test_lengths_that_torch_refuses_raise():
 
 
 def test_a_total_length_that_is_too_short_raises():
-    agree_on_errors(Tagger("gru", total_length=4), [(torch.randn(4, 5, 3), torch.tensor(lengths)) for lengths in ([4, 3, 2, 2], [5, 3, 2, 2], [3, 3, 2, 2])])
+    given = [4, 3, 2, 2], [5, 3, 2, 2], [3, 3, 2, 2]
+    agree_on_errors(Tagger("gru", total_length=4), [(torch.randn(4, 5, 3), torch.tensor(lengths)) for lengths in given])
 
 
-@pytest.mark.parametrize("dtype, value", [(torch.int8, 300), (torch.uint8, -2.7), (torch.int64, 1e30), (torch.float16, 1e30), (torch.float32, float("-inf"))], ids=str)
+@pytest.mark.parametrize("dtype, value", [(torch.int8, 300), (torch.uint8, -2.7), (torch.int64, 1e30), (torch.float16, 1e30),
+                                          (torch.float32, float("-inf"))], ids=str)
 def test_padding_that_the_dtype_does_not_hold_raises(dtype, value):
     module = nn.Module()
     module.forward = lambda x, lengths, value: pad_packed_sequence(pack_padded_sequence(x, lengths, enforce_sorted=False), padding_value=value)[0]

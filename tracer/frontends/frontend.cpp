@@ -176,6 +176,11 @@ V run_handler(Tracer& tracer, Handler handler, const Arguments& arguments, PyObj
 
 ExternUse extern_use(PyObject* callable) { return torch_module() ? torch_extern_use(callable) : ExternUse::No; }
 
+bool is_left_to_library(BreakReason reason) {
+  return reason == BreakReason::UnsupportedOperation || reason == BreakReason::Gradient ||
+         reason == BreakReason::DataDependentShape;
+}
+
 bool goes_on_without_row(PyObject* callable) {
   if (!std::strcmp(Py_TYPE(callable)->tp_name, "numpy._ArrayFunctionDispatcher"))
     return true;  // NumPy's own Python code
@@ -361,9 +366,7 @@ V array_method(Tracer& tracer, const V& value, std::string_view name, const Argu
     return result;
   } catch (const BreakGraph& refused) {
     if (tracer.written_since(before)) throw;
-    if (refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::RandomState &&
-        refused.reason != BreakReason::Gradient && refused.reason != BreakReason::DataDependentShape)
-      throw;
+    if (!is_left_to_library(refused.reason) && refused.reason != BreakReason::RandomState) throw;
     try {
       return torch_method_fallback(tracer, array, name, arguments);
     } catch (const BreakGraph& again) {

@@ -34,6 +34,8 @@ ExternUse extern_use(PyObject* callable);
 std::string torch_operator_name(PyObject* callable);
 /// True if what a row does not cover (BreakReason::UnsupportedOperation) is to be tried as if there were no row.
 bool goes_on_without_row(PyObject* callable);
+/// Whether what a row refuses for this reason may still be a call of the library in the graph.
+bool is_left_to_library(BreakReason reason);
 
 /// Runs a handler. Where a gradient would flow through what it has added, its derivative must be known to be the
 /// library's: gradients.def lists the handlers of which that is so; else the graph breaks there. `callable`: what was

@@ -289,10 +289,7 @@ V call_object(TraceRun& t, const V& callable, PyObject* object, std::vector<V> p
       return run_handler(t, handler, {positional, keywords}, object);
     } catch (const BreakGraph& refused) {
       if (t.written_since(before)) throw;
-      if ((refused.reason != BreakReason::UnsupportedOperation && refused.reason != BreakReason::Gradient &&
-           refused.reason != BreakReason::DataDependentShape) ||
-          !goes_on_without_row(object))
-        throw;
+      if (!is_left_to_library(refused.reason) || !goes_on_without_row(object)) throw;
       try {
         return call_without_row(t, callable, object, positional, keywords);
       } catch (const BreakGraph& again) {
