@@ -32,7 +32,8 @@ OpRow make_row(std::string_view name, std::string_view operands, std::string_vie
   }
   for (const std::string& attr : split(attrs)) {
     const auto colon = attr.find(':');
-    row.attrs.push_back({attr.substr(0, colon), attr.substr(colon + 1)});
+    const bool optional = attr.back() == '?';
+    row.attrs.push_back({attr.substr(0, colon), attr.substr(colon + 1, attr.size() - colon - 1 - optional), optional});
   }
   return row;
 }

@@ -58,6 +58,7 @@ enum class Raises : std::uint8_t { Quiet, Rounding, Any };
 
 struct AttrRow {
   std::string name, kind;
+  bool optional;                      // a node may be without
 };
 
 struct OpRow {

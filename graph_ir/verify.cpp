@@ -133,6 +133,7 @@ class Verifier {
     const OpRow& op = row(node.op);
     for (const AttrRow& declared : op.attrs) {
       const Attr* attr = node.attrs.find(declared.name);
+      if (!attr && declared.optional) continue;
       if (!attr)
         broken("attribute " + declared.name + " is missing");
       else if (!is_of_kind(*attr, declared.kind))

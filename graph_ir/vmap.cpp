@@ -111,6 +111,7 @@ class Batching {
     attrs.set("handle", *handle);
     attrs.set("operand_strides", Layouts(node.operands.size()));
     attrs.set("result_strides", Layouts(node.results.size()));
+    if (const Attr* sizes = node.attrs.find("sizes")) attrs.set("sizes", *sizes);
     std::vector<ValueId> operands;
     for (ValueId operand : node.operands) operands.push_back(all(operand));
     std::vector<Type> types;

@@ -89,6 +89,7 @@ void Extern(Derivation& d) {
   attrs.set("handle", d.attrs.get<std::int64_t>(d.together.empty() ? "handle" : "joint"));
   attrs.set("operand_strides", layouts);
   attrs.set("result_strides", Layouts(derived.size(), std::nullopt));
+  if (const Attr* sizes = d.attrs.find("sizes")) attrs.set("sizes", *sizes);
   std::vector<ValueId> made;
   for (std::size_t i = 0; i < d.operands.size(); ++i) {
     if (!d.wanted[i] || places[i] < 0) continue;

@@ -25,7 +25,7 @@ Type infer(const Operation& operation) {
     throw Violation{"takes " + std::to_string(fixed) + (op.variadic ? " or more" : "") + " operands, has " +
                     std::to_string(operation.operands.size())};
   for (const AttrRow& attr : op.attrs)
-    if (!operation.attrs.find(attr.name)) throw Violation{"attribute " + attr.name + " is missing"};
+    if (!operation.attrs.find(attr.name) && !attr.optional) throw Violation{"attribute " + attr.name + " is missing"};
   return {table[int(operation.op)].type(operation), table[int(operation.op)].shape(operation)};
 }
 

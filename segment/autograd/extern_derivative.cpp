@@ -130,8 +130,7 @@ void add_extern_derivative(Graph& graph, ExternTable& table, const ExternCall& c
     gradients.push_back(path == ExternPath::Gradient ? std::int64_t(i) : -1);
   }
   ExternCall derivative = derivative_of(call, of, types, std::span(&of.result, 1));
-  composite.attrs.set("callee", derivative.name);
-  composite.attrs.set("handle", table.add(std::move(derivative)));
+  table.put(composite.attrs, graph, std::move(derivative));
   composite.attrs.set("operand_strides", std::move(strides));
   composite.attrs.set("derived", of.derived);
   composite.attrs.set("gradients", std::move(gradients));

@@ -28,6 +28,9 @@
 
 namespace fj {
 
+class Attrs;
+class Graph;
+
 /// One argument as it is rebuilt for each call.
 struct ExternArgument {
   enum class Kind : std::uint8_t {
@@ -131,6 +134,8 @@ class ExternTable {
     calls_.push_back(std::move(call));
     return std::int64_t(calls_.size()) - 1;
   }
+  /// Adds the call, and puts what its node says of it into the attributes: `callee`, `handle`, `sizes`.
+  void put(Attrs& attrs, const Graph& graph, ExternCall call);
   const ExternCall& operator[](std::int64_t handle) const { return calls_[std::size_t(handle)]; }
   std::size_t size() const { return calls_.size(); }
   bool random() const { return random_; }

@@ -270,8 +270,7 @@ struct CollectiveBuilder {
     }
     for (ValueId value : awaited()) operands.push_back(t.requires_gradient(value) ? stopped(t, value) : value);
     Attrs attrs;
-    attrs.set("callee", call.name);
-    attrs.set("handle", t.externs->add(call));
+    t.externs->put(attrs, t.graph(), call);
     attrs.set("operand_strides", operand_strides);
     attrs.set("result_strides", strides);
     const std::vector<ValueId> values = t.graph().add_extern(operands, attrs, types, where);

@@ -104,8 +104,7 @@ ValueId draw(TraceRun& t, ExternCall call, DType dtype, const Dims& shape) {
   const Strides strides = contiguous_strides(shape);
   call.results.push_back({dtype, shape, strides, -1, 0});
   Attrs attrs;
-  attrs.set("callee", call.name);
-  attrs.set("handle", t.externs->add(std::move(call)));
+  t.externs->put(attrs, t.graph(), std::move(call));
   attrs.set("operand_strides", std::vector<std::optional<Dims>>{});
   attrs.set("result_strides", std::vector<std::optional<Dims>>{strides});
   place_graph(t, kHost);  // the numbers are drawn into its memory
