@@ -816,7 +816,12 @@ V inline_python_function(TraceRun& t, const V& callable, PyFunctionObject* funct
       defaults.push_back(t.wrap(PyTuple_GET_ITEM(tuple, i),
                                 t.sources().make(SourceKind::FunctionDefault, source, i - PyTuple_GET_SIZE(tuple))));
   std::vector<std::pair<std::string, V>> keyword_only;
-  if (PyObject* dict = function->func_kwdefaults) {
+  static PyObject* const kwdefaults_name = intern("__kwdefaults__");
+  PyObject* dict = function->func_kwdefaults;
+  if (V known = dict ? known_dict(t, dict, t.sources().make(SourceKind::SlotMember, source, 0, kwdefaults_name))
+                     : nullptr) {
+    keyword_only = keyword_defaults(t, known);  // it may have been written
+  } else if (dict) {
     PyObject *key, *item;
     Py_ssize_t position = 0;
     while (PyDict_Next(dict, &position, &key, &item))

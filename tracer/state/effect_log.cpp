@@ -8,6 +8,7 @@
 
 #include "runtime/base/error.h"
 #include "tracer/interpreter/trace_run.h"
+#include "tracer/values/outside_objects.h"
 
 namespace fj {
 
@@ -64,7 +65,26 @@ void note_call(TraceRun& t, const V& owner, const char* method, Ref<> key, std::
   t.effects->add({Effect::Kind::Call, owner, {}, std::move(key), std::move(found), std::move(arguments)});
 }
 
-void note_attribute(TraceRun& t, const V& owner, PyObject* name, const V& value) {
+/// Whether two places may hold two Values of the owner's object: functions and classes.
+static bool has_many_values(const V& owner) {
+  auto* object = as<ObjectValue>(owner);
+  return object && (PyFunction_Check(object->object.get()) || PyType_Check(object->object.get()));
+}
+
+const V& EffectLog::one_owner(const V& owner) {
+  return has_many_values(owner) ? owners_.emplace(as<ObjectValue>(owner)->object.get(), owner).first->second : owner;
+}
+
+const V* EffectLog::known_owner(const V& owner) const {
+  if (!has_many_values(owner)) return &owner;
+  const auto found = owners_.find(as<ObjectValue>(owner)->object.get());
+  return found == owners_.end() ? nullptr : &found->second;
+}
+
+void note_attribute(TraceRun& t, const V& reached, PyObject* name, const V& value) {
+  // The object may be reached from elsewhere too, or another one from here in another call.
+  if (has_many_values(reached)) guard_value(t, *as<ObjectValue>(reached));
+  const V owner = t.effects->one_owner(reached);
   t.effects->note_write(owner.get());
   PyObject* key = interned(t, name);
   t.effects->name(owner.get(), key, value);
@@ -102,7 +122,10 @@ std::optional<V> written_global(TraceRun& t, PyObject* globals, PyObject* name) 
 }
 
 std::optional<V> written_attribute(TraceRun& t, const V& owner, PyObject* name) {
-  return t.effects->names_any() ? t.effects->named(owner.get(), interned(t, name)) : std::nullopt;
+  if (!t.effects->names_any()) return std::nullopt;
+  if (has_many_values(owner)) guard_value(t, *as<ObjectValue>(owner));
+  const V* known = t.effects->known_owner(owner);
+  return known ? t.effects->named(known->get(), interned(t, name)) : std::nullopt;
 }
 
 }  // namespace fj

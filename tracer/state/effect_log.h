@@ -53,6 +53,9 @@ class EffectLog {
   void forget_name(const void* owner, PyObject* name) { names_.erase({owner, name}); }
   /// The value that the trace gave the name. Not engaged: none was written.
   std::optional<V> named(const void* owner, PyObject* name) const;
+  /// The Value that stands for the owner in the log, however it was reached; `known_owner`: null, none does yet.
+  const V& one_owner(const V& owner);
+  const V* known_owner(const V& owner) const;
   bool names_any() const { return !names_.empty(); }
 
  private:
@@ -67,6 +70,7 @@ class EffectLog {
   std::vector<Write> writes_;
   std::vector<Effect> effects_;      // of what came from outside
   std::map<std::pair<const void*, PyObject*>, V> names_;
+  std::map<PyObject*, V> owners_;    // of objects for which there may be several Values
 };
 
 class TraceRun;

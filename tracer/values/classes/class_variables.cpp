@@ -143,13 +143,7 @@ void set_class_variable(TraceRun& t, const V& owner, PyTypeObject* type, PyObjec
   }
   if (PyObject* found = fj_type_lookup(type, name); found && is_descriptor(found)) refuse();
   t.classes->variables[{type, key}] = value;
-  // One owner in the log, however the class was reached: the log forgets what is assigned over.
-  const auto same = std::find_if(t.effects->effects().begin(), t.effects->effects().end(), [&](const Effect& effect) {
-    auto* known = effect.kind == Effect::Kind::Attribute ? as<ObjectValue>(effect.owner) : nullptr;
-    return known && known->object.get() == reinterpret_cast<PyObject*>(type);
-  });
-  const V first = same == t.effects->effects().end() ? owner : same->owner;
-  note_attribute(t, first, name, value);
+  note_attribute(t, owner, name, value);
 }
 
 void refuse_assigned_class(TraceRun& t, PyTypeObject* type) {
