@@ -163,7 +163,8 @@ bool warns_of_writes(PyObject* numpy_array) {
 bool read_numpy(PyObject* object, ArrayView& view) {
   PyArrayObject* array = array_of(object);
   const auto dtype = from_type_number(PyArray_TYPE(array));
-  if (!dtype || !PyArray_ISNOTSWAPPED(array)) return false;
+  // Metadata of a dtype goes on to views and copies.
+  if (!dtype || !PyArray_ISNOTSWAPPED(array) || PyDataType_METADATA(PyArray_DESCR(array))) return false;
   view.dtype = *dtype;
   view.rank = PyArray_NDIM(array);
   view.shape = reinterpret_cast<const std::int64_t*>(PyArray_DIMS(array));
@@ -325,7 +326,7 @@ std::optional<DType> dtype_from_numpy(PyObject* object) {
   if (!ready()) return std::nullopt;
   if (PyArray_DescrCheck(object)) {
     const auto* descr = reinterpret_cast<PyArray_Descr*>(object);
-    if (descr->byteorder == NPY_OPPBYTE) return std::nullopt;
+    if (descr->byteorder == NPY_OPPBYTE || PyDataType_METADATA(descr)) return std::nullopt;
     return from_type_number(descr->type_num);
   }
   if (PyType_Check(object)) {

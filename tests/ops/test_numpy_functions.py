@@ -180,3 +180,40 @@ def framejit_has_fma():
     with open("/proc/cpuinfo") as file:
         text = file.read()
     return "fma" in text or "aarch64" in text or "asimd" in text
+
+
+@pytest.mark.parametrize("bounds", [lambda x: (np.prod(x.shape),), lambda x: (np.max([3, 1]),), lambda x: (0, np.sum((4, 3)), np.int64(2)), lambda x: (np.int32(4),),
+                                    lambda x: (np.prod(np.array([3, 2])),), lambda x: (np.float64(3),), lambda x: (np.mean([3, 5]),), lambda x: (x.sum(dtype=int),),
+                                    lambda x: (1, np.uint8(4)), lambda x: (len(x), np.float32(7)), lambda x: (np.prod([2.0, 3]),), lambda x: (True, 4)])
+def test_arange_has_the_dtype_of_its_bounds(bounds):
+    for shape in ((3, 2), (4, 1), (5, 3)):
+        same_as_eager(lambda x: (np.arange(*bounds(x)), np.arange(*bounds(x), dtype=np.float64), x + 1), np.ones(shape), fallback=True)
+
+
+def test_arange_of_less_than_a_step():
+    for bounds in ((0, 5, np.inf), (0.0, -1.0, -np.inf), (0.0, -1.0, np.inf), (1.0, 1.0, np.inf), (2.0, 2 + 1e-320, 1e300), (0, 1e-300, 1e300), (3.0, 3.5, 2.0)):
+        same_as_eager(lambda x: (np.arange(*bounds), x + 1), np.ones(2))
+
+
+def test_astype_copies_nothing_that_lies_as_it_is_asked_to():
+    x = np.arange(6, dtype="f4").reshape(2, 3)
+    for order in "CFAK":
+        def f(x, y):
+            first, second = x.astype("f4", order=order, copy=False), y.astype("f4", order=order, copy=False)
+            first[0, 0], second[0, 0] = 7, 8
+            return first, second, x, y, first is x, second is y
+
+        for given in (x.copy(), x.T.copy().T, x[:, ::2].copy(), x[:, :1], x[:1]):
+            same_as_eager(f, given, x[:, ::2], fallback=True)
+        same_as_eager(lambda x: (x + 1).astype("f4", order=order, copy=False), x)
+
+
+def test_the_metadata_of_a_dtype_stays():
+    marked = np.dtype("f4", metadata={"unit": "m"})
+
+    def f(x):
+        return np.asarray(x, dtype=marked), x.astype(marked), x[1:], x * 2
+
+    for x in (np.ones(3, "f4"), np.ones(3, marked)):
+        told = [[(array.dtype.metadata, array.tolist(), array.base is x) for array in call(x)] for call in (f, framejit.compile(f))]
+        assert told[0] == told[1]

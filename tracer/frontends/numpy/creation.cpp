@@ -73,6 +73,18 @@ Array ordered_copy(Tracer& tracer, const Array& x, DType dtype, const std::strin
   return tracer.new_array(Library::Numpy, contents, std::move(strides));
 }
 
+/// Whether an array lies as `order` asks, so that nothing need be copied.
+bool lies_in(Tracer& tracer, const ArrayValue& x, const std::string& order) {
+  const auto by_columns = [&] {
+    return is_contiguous(tracer, {x.shape.rbegin(), x.shape.rend()}, {x.strides.rbegin(), x.strides.rend()});
+  };
+  if (order == "K") return true;
+  if (order == "C") return is_contiguous(tracer, x.shape, x.strides);
+  if (order == "F") return by_columns();
+  if (order == "A") return is_contiguous(tracer, x.shape, x.strides) || by_columns();
+  unsupported("this 'order'");
+}
+
 /// np.asarray of what is not an ndarray yet, its numbers stored in `dtype` if one is given; null if it is an ndarray.
 Array convert(Tracer& tracer, const V& value, std::optional<DType> dtype = std::nullopt) {
   Array array = array_of(value);
@@ -132,13 +144,20 @@ V numpy_arange(Tracer& tracer, const Arguments& arguments) {
   }
   Parameters p(tracer, "numpy.arange", shifted, "start, stop, step, dtype, *, device, like");
   p.unsupported("device, like");
-  V start = p["start"] ? p["start"] : tracer.integer(0), stop = p.required("stop");
-  V step = p.absent("step") ? tracer.integer(1) : p["step"];
+  const auto bound = [&](const V& given) -> V {
+    // The dtype of a NumPy scalar counts: an int64 is what an int is, and a float64 a float.
+    if (auto* object = as<ObjectValue>(given); object && PyBool_Check(object->object.get())) p.refuse("a bool");
+    const Array array = array_of(given);
+    auto* object = as<ObjectValue>(given);
+    const std::optional<DType> own =
+        array ? std::optional(array->dtype) : object ? numpy_scalar_dtype(object->object.get()) : std::nullopt;
+    if (!own) return given;
+    if (*own != DType::I64 || (array && !array->shape.empty())) p.refuse("a number whose dtype counts");
+    return tracer.integer(dim_argument(tracer, given));
+  };
+  V start = p["start"] ? bound(p["start"]) : tracer.integer(0), stop = bound(p.required("stop"));
+  V step = p.absent("step") ? tracer.integer(1) : bound(p["step"]);
   const std::optional<DType> dtype = numpy_dtype_argument(tracer, p["dtype"]);
-  for (const V& bound : {start, stop, step})
-    if (auto* object = as<ObjectValue>(bound);
-        object && (PyBool_Check(object->object.get()) || numpy_scalar_dtype(object->object.get())))
-      p.refuse("a NumPy scalar, whose dtype counts, or a bool");
   auto first = tracer.int_expression(start), last = tracer.int_expression(stop);
   auto stride = tracer.int_expression(step);
   if (first && last && stride && (!dtype || *dtype == DType::I64 || *dtype == DType::I32)) {
@@ -158,9 +177,12 @@ V numpy_arange(Tracer& tracer, const Arguments& arguments) {
     return double(int_argument(tracer, value));
   };
   const double from = number(start), to = number(stop), by = number(step);
-  const double length = std::ceil((to - from) / by);
+  // A quotient that is rounded to 0, or by an infinity, is that of one step.
+  const double steps = (to - from) / by;
+  const double length = steps == 0 && to != from && !std::signbit(steps) ? 1 : std::ceil(steps);
   if (!std::isfinite(length)) refuse("arange: cannot compute length");
   const std::int64_t count = length > 0 ? std::int64_t(length) : 0;
+  if (count <= 1) return fresh(tracer, arange(tracer, dtype.value_or(DType::F64), Scalar(from), Scalar(0.0), count));
   // NumPy fills from the first two elements: start + i * (second - first), in the result's dtype.
   const bool single = dtype == DType::F32;
   const double begin = single ? double(float(from)) : from;
@@ -248,7 +270,7 @@ V numpy_astype(Tracer& tracer, const Arguments& arguments) {
   if (p.text("casting", "unsafe") != "unsafe") p.refuse("the argument 'casting'");
   if (is_complex(dtype) || is_complex(x->dtype)) p.refuse("complex numbers");
   const std::string order = p.text("order", "K");
-  if (!p.flag("copy", true) && dtype == x->dtype && order == "K") return p.required("a");
+  if (!p.flag("copy", true) && dtype == x->dtype && lies_in(tracer, *x, order)) return p.required("a");
   Array result = ordered_copy(tracer, x, dtype, order);
   result->numpy_scalar = x->numpy_scalar;
   return result;
