@@ -277,3 +277,17 @@ def test_optimisers_do_what_they_do_in_eager_code():
 
     for ours, eagers in zip(steps(True), steps(False)):
         np.testing.assert_allclose(ours, eagers, rtol=1e-6)
+
+
+def test_torchs_own_code_is_answered_as_in_eager_code():
+    """Its encoder leaves zeros at padded places for an eager call, other values for a compiler."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    encoder = torch.nn.TransformerEncoder(layer, 2).eval()
+    x, padding = torch.randn(3, 5, 16), torch.zeros(3, 5, dtype=torch.bool)
+    padding[-1, -1] = True
+    with torch.no_grad():
+        for mask in (padding, torch.zeros_like(padding)):
+            expected, compiled = encoder(x, src_key_padding_mask=mask), framejit.compile(encoder)
+            for _ in range(2):
+                torch.testing.assert_close(compiled(x, src_key_padding_mask=mask), expected)

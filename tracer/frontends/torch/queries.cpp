@@ -50,11 +50,16 @@ V torch_get_deterministic(Tracer& tracer, const Arguments& arguments) {
   return answer(tracer, "_C._get_deterministic_algorithms", arguments);
 }
 
-/// torch's optimisers compute other numbers for a compiler (step counts as f32 tensors). Here they do what they do
-/// without one, but for the look at accelerators before a step.
+/// torch's own code computes other numbers for a compiler: its optimisers count steps in f32, its encoder leaves other
+/// values at padded places. Here it does what it does without one, but for the look at accelerators before a step.
 V torch_is_compiling(Tracer& tracer, const Arguments&) {
-  const bool optimiser = tracer.location().file.find("/torch/optim/") != std::string::npos;
-  if (optimiser) return tracer.boolean(tracer.function() == "Optimizer._accelerator_graph_capture_health_check");
+  PyObject* const folder = once([] {
+    Ref<> file = imported("torch", "__file__");
+    return file ? PyObject_CallMethod(file.get(), "rpartition", "s", "/") : nullptr;
+  });
+  const char* const home = folder ? PyUnicode_AsUTF8(PyTuple_GET_ITEM(folder, 0)) : nullptr;
+  if (home && tracer.location().file.starts_with(std::string(home) + "/"))
+    return tracer.boolean(tracer.function() == "Optimizer._accelerator_graph_capture_health_check");
   return tracer.boolean(tracer.torch_is_compiling());
 }
 
