@@ -176,6 +176,8 @@ class Tracer {
                          std::vector<ValueId> kept = {}, Attrs attrs = {}) = 0;
   /// The value is inside one function of the library: see Copies.
   virtual void note_inner(ValueId value) = 0;
+  /// The value is a copy whose gradient is handed on as it is.
+  virtual void note_clone(ValueId value) = 0;
   /// The trace relies on torch's modes.
   virtual void note_torch() = 0;
 

@@ -98,6 +98,7 @@ struct Copies {
   std::set<ValueId>
       maps;  // results of index maps and casts in memory of their own: not what eager would save its source for
   std::set<ValueId> twice;  // contents of several arrays
+  std::set<ValueId> clones;  // of maps, those whose gradient is handed on as it is
   std::set<ValueId> inner;  // inside one function of the library, which makes no array of them: a vector as a matrix,
                             // the sum of a mean
 };

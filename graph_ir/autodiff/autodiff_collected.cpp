@@ -44,8 +44,8 @@ Repeat repeat_of(const Graph& graph, ValueId gradient, int levels) {
   return repeat;
 }
 
-Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps, const std::set<ValueId>& inner)
-    : graph_(graph), inner_(inner) {
+Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps, const Copies& copies)
+    : graph_(graph), copies_(copies) {
   for (const BackwardStep& step : steps) {
     if (!step.together.empty() && step.result != step.together[0]) continue;  // one call has given all of them this
     for (std::size_t i = 0; i < step.into.size(); ++i) {
@@ -53,7 +53,7 @@ Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps,
       parts_[step.into[i]].push_back(step.given[i]);
       holders_[step.given[i]].push_back(step.into[i]);
       passed_by_[{step.into[i], step.given[i]}] = step.result;
-      if (inner.count(step.result)) by_inner_.insert(step.given[i]);
+      if (copies.inner.count(step.result)) by_inner_.insert(step.given[i]);
     }
   }
   // An operation that passes on what it got alone (that of `x + 1`) has let go of it by then.
@@ -65,20 +65,34 @@ Collected::Collected(const Graph& graph, const std::vector<BackwardStep>& steps,
     for (ValueId result : graph.nodes[n].results) node_of_[result] = n;
 }
 
-bool Collected::is_passed_on(ValueId wanted) const {
+ValueId Collected::passed_on(ValueId wanted) const {
   const auto parts = parts_.find(wanted);
-  if (parts == parts_.end() || parts->second.size() != 1 || node_of_.count(parts->second[0])) return false;
-  const ValueId gradient = parts->second[0];
+  if (parts == parts_.end() || parts->second.size() != 1) return {};
+  ValueId gradient = parts->second[0];
   for (ValueId value = wanted;;) {
     const auto by = passed_by_.find({value, gradient});
-    if (by == passed_by_.end()) return value != wanted;
-    // An index map's derivative is a view, or a copy.
+    if (by == passed_by_.end()) return value == wanted || node_of_.count(gradient) ? ValueId{} : gradient;
     const auto made = node_of_.find(by->second);
-    if (made == node_of_.end() || inner_.count(by->second)) return false;
+    if (made == node_of_.end() || copies_.inner.count(by->second)) return {};
     const Node& node = graph_.nodes[made->second];
     const bool operand =
         std::find(node.operands.begin(), node.operands.end(), value) != node.operands.end();  // not one of a composite
-    if ((node.op != Op::add && node.op != Op::sub) || !operand) return false;
+    switch (operand ? node.op : Op::constant) {
+      case Op::add:
+      case Op::sub: break;
+      case Op::mod:
+      case Op::fmod:
+        if (node.operands[0] != value) return {};
+        break;
+      case Op::reshape: {
+        if (!copies_.clones.count(by->second)) return {};  // an index map's derivative is a view, or a copy
+        const auto given = node_of_.find(gradient);
+        if (given != node_of_.end() && graph_.nodes[given->second].op == Op::reshape)
+          gradient = graph_.nodes[given->second].operands[0];
+        break;
+      }
+      default: return {};
+    }
     value = by->second;
   }
 }

@@ -140,7 +140,7 @@ std::shared_ptr<Derivative> Derivative::of(const Graph& graph, const std::vector
   result->graph_ = graph;
   result->wanted_ = wanted;
   result->views_ = std::move(views);
-  result->inner_ = copies.inner;
+  result->copies_ = copies;
   const std::vector<ValueId> wanted_values = result->variables();
   std::vector<ValueId> of;
   const std::vector<bool> needs = gradient_flow(graph, wanted_values);
@@ -395,7 +395,7 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
     const Saved& from = saved_[std::size_t(node.saved[i])];
     made.graph.inputs[i].strides = strides_of(from.kind, from.index);
   }
-  const Collected collected(joint.graph, joint.steps, inner_);
+  const Collected collected(joint.graph, joint.steps, copies_);
   std::size_t next = saved.size();
   std::map<ValueId, int> result_of;  // by cotangent
   for (std::size_t i = 0; i < layouts.size(); ++i) {
@@ -407,8 +407,14 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
   std::vector<Output> computed;
   std::size_t output = 0;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const bool reached = joint.gradients[i].valid(), passed_on = reached && collected.is_passed_on(wanted[i]);
-    made.passed_on.push_back(passed_on ? result_of.at(joint.gradients[i]) : -1);
+    const bool reached = joint.gradients[i].valid();
+    // Of a result that is a copy of what is wanted no operation is between.
+    const bool is_result = std::find(of.begin(), of.end(), wanted[i]) != of.end();
+    const ValueId cotangent = !reached                                            ? ValueId{}
+                              : is_result && result_of.count(joint.gradients[i]) ? joint.gradients[i]
+                                                                                 : collected.passed_on(wanted[i]);
+    const bool passed_on = cotangent.valid();
+    made.passed_on.push_back(passed_on ? result_of.at(cotangent) : -1);
     made.gradients.push_back(reached && !passed_on ? int(computed.size()) : -1);
     made.repeated.emplace_back();
     made.additions.push_back(reached ? collected.additions_in_place(wanted[i]) : 0);
@@ -416,7 +422,15 @@ const Derivative::Backward& Derivative::compiled(int number, const std::string& 
     Output gradient = made.graph.outputs[output++];
     if (passed_on) continue;
     const End& end = node.sources[i];
-    if (const int views = collected.views_that_repeat(joint.gradients[i])) {
+    const int views = collected.views_that_repeat(joint.gradients[i]);
+    // One tensor that a sum has handed on to several is given to each, as by the library.
+    const auto same = std::find(joint.gradients.begin(), joint.gradients.begin() + std::ptrdiff_t(i), joint.gradients[i]);
+    if (const auto first = std::size_t(same - joint.gradients.begin()); views == 0 && first < i && made.gradients[first] >= 0) {
+      made.gradients.back() = made.gradients[first];
+      made.additions.back() = 0;
+      continue;
+    }
+    if (views > 0) {
       const Repeat repeat = repeat_of(made.graph, gradient.value, views);
       made.repeated.back() = steps_of(made.graph, repeat, made.graph.type(gradient.value).shape);
       gradient.value = repeat.source;

@@ -136,7 +136,7 @@ class Derivative : public std::enable_shared_from_this<Derivative> {
   Graph graph_, forward_;                 // as captured
   std::vector<int> wanted_;
   std::vector<GradientView> views_;
-  std::set<ValueId> inner_;               // as in Copies
+  Copies copies_;
   std::vector<ValueId> saved_values_;
   std::vector<Saved> saved_;
   std::vector<Node> nodes_;               // each after those it needs

@@ -1,4 +1,6 @@
 """What of a gradient's way shows: how often torch wrote into it in place (`_version`), which views it lets nobody write into, what it leaves to be derived."""
+import functools
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -119,6 +121,8 @@ PASSED_ON = {
     "a sum": lambda x, y: x + 1, "of two": lambda x, y: x + y, "a difference": lambda x, y: x - y, "twice": lambda x, y: 2 - y + x + 1,
     "a sum and a product": lambda x, y: x + y * 2, "of rows": lambda x, y: x + y[0], "a product": lambda x, y: x * 1, "halves": lambda x, y: (x + y).half(),
     "twice the same": lambda x, y: x + x, "a turned one": lambda x, y: (x + y).t(), "rolled by nothing": lambda x, y: x.roll(0, 1) + y, "rolled": lambda x, y: x.roll((1, -1), (1, 0)),
+    "a clone": lambda x, y: x.clone() + y, "a clone alone": lambda x, y: (x + y).clone(), "a contiguous clone": lambda x, y: x.clone(memory_format=torch.contiguous_format) - y,
+    "a remainder": lambda x, y: torch.fmod(x, 2) + torch.remainder(y, 3), "a fraction": lambda x, y: torch.frac(x - y),
     "several results": lambda x, y: torch.stack([x + y, x * y])[0],
 }
 
@@ -327,3 +331,29 @@ def test_the_sums_of_one_element_hand_on_the_sign_of_a_zero(f):
         run(y).sum().backward()
         seen.append(torch.signbit(y.grad))
     assert torch.equal(*seen)
+
+
+def test_several_gradients_are_one_tensor_where_torchs_are():
+    """Who writes into one of them writes into the others."""
+    def inside(x, y):
+        first, second = torch.autograd.grad((x + y).exp().sum(), (x, y))
+        first.mul_(2)
+        return first, second
+
+    def of_the_cotangent(x, y):
+        (gradient,) = torch.autograd.grad(x.clone(), x, y.detach())
+        gradient.add_(1)
+        return gradient, y
+
+    sums = framejit.compile(lambda x, y: (x + y).exp())
+
+    def outside(x, y, function=sums):
+        first, second = torch.autograd.grad(function(x, y), (x, y), torch.ones_like(x))
+        return first, first is second
+
+    eager_outside = functools.partial(outside, function=sums.__wrapped__)
+    for function, compiled in ((inside, framejit.compile(inside)), (of_the_cotangent, framejit.compile(of_the_cotangent)),
+                               (eager_outside, outside)):
+        for _ in range(2):
+            told = [call(*(torch.arange(6.0).view(2, 3).requires_grad_() for _ in range(2))) for call in (function, compiled)]
+            torch.testing.assert_close(told[1], told[0])

@@ -280,7 +280,7 @@ std::vector<ValueId> pass_back(TraceRun& t, const Tracer::Backward& call, const 
         if (t.gradients->overwritten.count(value))
           break_graph(BreakReason::Gradient, "a backward through a tensor that was written in place since");
   refuse_overwritten(t, first);
-  const Collected collected(t.graph(), steps, t.gradients->copies.inner);
+  const Collected collected(t.graph(), steps, t.gradients->copies);
   for (std::size_t i = 0; i < wanted.size(); ++i)
     versions.push_back({collected.additions_in_place(wanted[i]), collected.is_copied(wanted[i]),
                         found[i].valid() ? collected.views_that_repeat(found[i]) : 0, found[i]});
@@ -345,6 +345,28 @@ V repeated(TraceRun& t, ValueId gradient, int views) {
   return array;
 }
 
+/// Breaks where torch may hand out one tensor as several gradients, or the cotangent that it was given, or views of
+/// these: who writes into one of them writes into the others.
+void refuse_shared_gradients(TraceRun& t, const Tracer::Backward& call, const std::vector<GradientVersion>& versions) {
+  std::map<std::uint32_t, ValueId> shown;  // by result of a node that gives a view: what it is of
+  for (const Node& node : t.graph().nodes)
+    if (node.op == Op::reshape || node.op == Op::transpose || node.op == Op::slice)
+      shown.emplace(node.results[0].index, node.operands[0]);
+  const auto memory = [&](ValueId value) {
+    for (auto view = shown.find(value.index); view != shown.end(); view = shown.find(value.index)) value = view->second;
+    return value;
+  };
+  std::set<ValueId> known;
+  for (const V& cotangent : call.cotangents)
+    if (cotangent && cotangent->kind == ValueKind::Array)
+      known.insert(memory(array_contents(t, *as<ArrayValue>(cotangent))));
+  for (const GradientVersion& version : versions) {
+    if (!version.gradient.valid() || version.views > 0) continue;  // nobody writes into what repeats elements
+    if (!known.insert(memory(version.gradient)).second)
+      break_graph(BreakReason::Gradient, "a gradient that torch may hand out as memory of another one");
+  }
+}
+
 std::vector<V> TraceRun::grad(const Tracer::Backward& call) {
   std::vector<ValueId> wanted;
   for (const V& input : call.inputs) {
@@ -360,6 +382,7 @@ std::vector<V> TraceRun::grad(const Tracer::Backward& call) {
   std::vector<V> answers;
   std::vector<GradientVersion> versions;
   const std::vector<ValueId> found = pass_back(*this, call, wanted, versions);
+  refuse_shared_gradients(*this, call, versions);
   for (std::size_t i = 0; i < found.size(); ++i) {
     answers.push_back(none());
     if (!found[i].valid()) continue;

@@ -178,7 +178,7 @@ V gradients_of(TraceRun& t, const V& values, const V& cotangents, const V& marks
   std::vector<BackwardStep> steps;
   derive_in_graph(t, [&] { found = add_gradients(t.graph(), wanted, of, from, &steps); });
   derive_again(t);
-  const Collected collected(t.graph(), steps, t.gradients->copies.inner);
+  const Collected collected(t.graph(), steps, t.gradients->copies);
   std::vector<V> answers;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const Type type = t.graph().type(wanted[i]);
@@ -187,9 +187,11 @@ V gradients_of(TraceRun& t, const V& values, const V& cotangents, const V& marks
       answers.push_back(t.new_array(Library::Torch, full(t, type.dtype, Scalar(0.0), type.shape), strides));
       continue;
     }
-    if (const auto same = std::find(from.begin(), from.end(), found[i]); same != from.end()) {
+    const ValueId passed_on = collected.passed_on(wanted[i]);
+    if (const auto same = std::find(from.begin(), from.end(), passed_on.valid() ? passed_on : found[i]);
+        same != from.end()) {
       const V& cotangent = given[std::size_t(same - from.begin())];
-      if (t.is_none(cotangent) || !collected.is_passed_on(wanted[i])) leave("a gradient that is the cotangent itself");
+      if (t.is_none(cotangent) || !passed_on.valid()) leave("a gradient that is the cotangent itself");
       answers.push_back(cotangent);
       continue;
     }

@@ -149,6 +149,7 @@ class TraceRun final : public Tracer {
   void composite(CompositeRule rule, std::vector<ValueId> operands, ValueId result, std::vector<ValueId> kept = {},
                  Attrs attrs = {}) override;
   void note_inner(ValueId value) override;
+  void note_clone(ValueId value) override;
   void note_torch() override;
   int device() const override;
   void make_on(int device) override;

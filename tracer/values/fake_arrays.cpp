@@ -214,6 +214,7 @@ std::string replaced_tensor_method(PyTypeObject* tensor) {
 
 bool TraceRun::requires_gradient(ValueId value) { return gradients->flow.needs(value); }
 void TraceRun::note_inner(ValueId value) { gradients->copies.inner.insert(value); }
+void TraceRun::note_clone(ValueId value) { gradients->copies.clones.insert(value); }
 
 void TraceRun::note_torch() {
   if (uses_torch) return;

@@ -500,9 +500,13 @@ V torch_data(Tracer& tracer, const Array& x) {
 V torch_clone(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "clone", arguments, "input, *, memory_format");
   Array x = torch_tensor(tracer, p.required("input"));
-  if (is_preserve_or_absent(tracer, p["memory_format"])) return converted(tracer, x, x->dtype);
-  if (is_contiguous_format(tracer, p["memory_format"])) return copy_contiguous(tracer, x);
-  p.refuse("a memory format");
+  const ValueId from = tracer.read(*x);
+  if (!is_preserve_or_absent(tracer, p["memory_format"]) && !is_contiguous_format(tracer, p["memory_format"]))
+    p.refuse("a memory format");
+  const Array made = is_preserve_or_absent(tracer, p["memory_format"]) ? converted(tracer, x, x->dtype)
+                                                                       : copy_contiguous(tracer, x);
+  if (const ValueId copy = tracer.read(*made); copy != from) tracer.note_clone(copy);
+  return made;
 }
 
 V torch_contiguous(Tracer& tracer, const Arguments& arguments) {
