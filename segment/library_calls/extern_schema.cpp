@@ -162,6 +162,7 @@ void read_parameters(const std::string& function, const std::string& schema, Ext
       const std::string name = part.substr(type.size() + 1, part.find('=') - type.size() - 1);
       const std::size_t place = by_position ? position++ : SIZE_MAX;
       if (is_written(function, type, name)) add(effects.writes, name, place);
+      if (type.find('!') != std::string::npos) add(effects.declared_writes, name, place);
       if (name == "shifts" || name == "diagonal" || name == "offset") effects.signed_numbers = true;
       if (type == "bool" && (name == "sparse" || name == "sparse_grad")) add(effects.sparse, name, place);
     }

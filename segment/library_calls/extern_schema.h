@@ -25,6 +25,7 @@ struct ExternEffects {
   bool underivable = false;      // torch differentiates through it only to say that it can't
   bool signed_numbers = false;   // takes numbers that say how far and which way: negative ones are no error
   bool by_place = false;         // reads its tensor's memory by places that the tensor need not show
+  std::vector<ExternParameter> declared_writes;  // `Tensor(a!)` of a schema
   std::vector<ExternParameter> writes;  // running statistics, which are written though the schema does not say so
   std::vector<ExternParameter> sparse;  // flags by which torch's derivative is a sparse tensor
 };

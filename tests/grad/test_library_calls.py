@@ -481,3 +481,20 @@ def test_layers_call_torchs_derivative_once(inside, monkeypatch):
         seen.append([x.grad, *(parameter.grad for parameter in layers.parameters())])
     torch.testing.assert_close(seen[1], seen[0])
     assert calls == [(0, 1, 2)]
+
+
+def test_a_result_that_is_derived_beside_another_alone_is_torchs():
+    """native_group_norm's statistics have a derivative where two of its results have a cotangent."""
+    def f(x):
+        return torch.native_group_norm(x, None, None, 2, 6, 3, 2, 1e-5)
+
+    x, cotangents = sample(2, 6, 3).requires_grad_(), (sample(2, 6, 3), sample(2, 2), sample(2, 2))
+    compiled = framejit.compile(f)
+    for chosen in ([0], [1], [0, 1], [1, 2], [0, 1, 2]):
+        told = []
+        for call in (f, compiled):
+            results = call(x)
+            told.append(torch.autograd.grad([results[i] for i in chosen], x, [cotangents[i] for i in chosen], allow_unused=True)[0])
+        assert (told[0] is None) == (told[1] is None)
+        if told[0] is not None:
+            torch.testing.assert_close(told[1], told[0])

@@ -433,3 +433,30 @@ def test_attention_with_a_derived_mask_that_torch_refuses():
     for function in (f, framejit.compile(f)):
         with pytest.raises(RuntimeError, match="is_causal"):
             function(query)
+
+
+def stats():
+    return torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(0)), torch.zeros(3), torch.ones(3)
+
+
+@pytest.mark.parametrize("copied", ["clone", "negated", "itself"])
+@pytest.mark.parametrize("function", ["_native_batch_norm_legit", "native_batch_norm", "rrelu_with_noise"])
+def test_what_a_schema_says_is_written_is_written_once(function, copied):
+    def f(x, mean, variance):
+        if copied == "clone":
+            x, mean, variance = x.clone(), mean.clone(), variance.clone()
+        if copied == "negated":
+            x, mean, variance = -(-x), -(-mean), -(-variance)
+        if function == "rrelu_with_noise":
+            noise = x.clone()
+            return torch.ops.aten.rrelu_with_noise(x, noise, 0.1, 0.3, True), noise
+        return getattr(torch, function)(x, None, None, mean, variance, True, 0.5, 1e-5)[0], mean, variance
+
+    compiled = framejit.compile(f)
+    for _ in range(2):
+        told = []
+        for call in (f, compiled):
+            torch.manual_seed(1)
+            given = stats()
+            told.append((call(*given), given))
+        torch.testing.assert_close(told[1], told[0])

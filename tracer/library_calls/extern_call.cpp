@@ -95,6 +95,7 @@ class ExternBuilder {
   /// Sizes and strides of every result as expressions over the graph's symbols.
   std::vector<ExternResult> results_of(const Prediction& now);
   V build(const ExternStructure& structure, const std::vector<V>& arrays) const;
+  void refuse_joint_paths(const ExternSaved& saved, std::size_t returned) const;
   void add_derivatives(std::size_t returned, const std::vector<ValueId>& values);
   void record();
   void add_pullbacks(const std::vector<V>& positional, const std::vector<ValueId>& values);
@@ -263,9 +264,11 @@ void ExternBuilder::find_mutated(const Prediction& prediction) {
   std::set<int> written;
   for (std::size_t i = 0; i < prediction.version_moves.size(); ++i)
     if (prediction.version_moves[i] > 0) written.insert(int(i));
-  for (const ExternParameter& parameter : extern_effects(call_.name).writes)
-    if (const ExternArgument* argument = given(parameter); argument && argument->kind == ExternArgument::Kind::Operand)
-      written.insert(argument->index);
+  for (const auto* parameters : {&extern_effects(call_.name).writes, &extern_effects(call_.name).declared_writes})
+    for (const ExternParameter& parameter : *parameters)
+      if (const ExternArgument* argument = given(parameter);
+          argument && argument->kind == ExternArgument::Kind::Operand)
+        written.insert(argument->index);
   for (int index : written) {
     const auto& array = operand_values_[std::size_t(index)];
     if (!is_dense(*array, t_)) give_up("`" + call_.name + "` writes into a tensor with gaps or overlaps");
@@ -492,6 +495,23 @@ void ExternBuilder::record() {
 }
 
 /// Of the first results, each by itself, and of all at once.
+/// Breaks where a result has no derivative of its own, but one beside another's: native_group_norm's mean.
+void ExternBuilder::refuse_joint_paths(const ExternSaved& saved, std::size_t returned) const {
+  if (saved.paths.size() < returned * derived_.size()) return;
+  for (std::size_t operand = 0; operand < derived_.size(); ++operand) {
+    bool given = false, required = false;
+    for (std::size_t result = 0; result < returned; ++result) {
+      if (!is_float(call_.results[result].dtype)) continue;
+      const ExternPath path = saved.paths[result * derived_.size() + operand];
+      given = given || path == ExternPath::Gradient;
+      required = required || path == ExternPath::Required;
+    }
+    if (given && required)
+      break_graph(BreakReason::Gradient,
+                  "`" + call_.name + "`, of which torch derives some results beside others alone");
+  }
+}
+
 void ExternBuilder::add_derivatives(std::size_t returned, const std::vector<ValueId>& values) {
   const ExternSaved unknown;
   const std::vector<std::int64_t> hints = symbol_hints(t_.graph().symbols);
@@ -505,6 +525,7 @@ void ExternBuilder::add_derivatives(std::size_t returned, const std::vector<Valu
     if (saved.operands[i] == ExternSaved::Unread)
       of.read[i] = full(t_, operand_values_[i]->dtype, Scalar(0.0), operand_values_[i]->shape);
   }
+  refuse_joint_paths(saved, returned);
   std::vector<std::size_t> derived;
   for (of.result = 0; of.result < returned; ++of.result) {
     if (!is_float(call_.results[of.result].dtype)) continue;
@@ -699,9 +720,8 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
     strides.push_back(result.view_of < 0 ? result.strides : contiguous_strides(result.shape));
   }
   Attrs attrs;
-  attrs.set("callee", call_.name);
   if (!numpy_) call_.caller = caller_at(t_.location(), t_.frames.back()->globals.get());
-  attrs.set("handle", t_.externs->add(call_));
+  t_.externs->put(attrs, t_.graph(), call_);
   attrs.set("operand_strides", operand_strides_);
   attrs.set("result_strides", strides);
   std::vector<ValueId> values = t_.graph().add_extern(operands_, attrs, types, t_.location());

@@ -44,7 +44,8 @@ std::optional<TorchOperand> try_torch_operand(Tracer& tracer, const V& value) {
     return operand;
   }
   operand.number = value;
-  if (value->kind == ValueKind::SymInt) {
+  const auto* computed = as<NumberValue>(value);
+  if (value->kind == ValueKind::SymInt || (computed && computed->dtype == DType::I64 && !computed->known)) {
     operand.dtype = DType::I64;
     return operand;
   }
@@ -242,6 +243,10 @@ ValueId value_of(Tracer& tracer, const TorchOperand& operand, DType dtype, bool 
                                      {fits, emit(tracer, Op::logical_not, {emit(tracer, Op::is_finite, {input})})})),
           dtype);
     }
+  // An int that the program computes, in a dtype that holds all of them, or rounds each as torch does.
+  if (auto* number = as<NumberValue>(operand.number); number && number->dtype == DType::I64 && !number->known)
+    if (dtype == DType::F64 || dtype == DType::F32 || dtype == DType::I64)
+      return torch_cast(tracer, number->contents, dtype);
   PyObject* object = tracer.constant_object(operand.number);
   if (!object && operand.number->kind == ValueKind::Number)
     unsupported("a number that is computed here, with a tensor of this dtype");

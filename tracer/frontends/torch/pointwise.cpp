@@ -64,9 +64,10 @@ void refuse_bool(DType dtype, const char* what) {
 }
 
 bool number_is(Tracer& tracer, const TorchOperand& operand, double& value) {
-  if (operand.array || operand.number->kind == ValueKind::SymInt || tracer.float_input(operand.number).valid())
-    return false;
-  PyObject* object = tracer.constant_object(operand.number);
+  PyObject* object = operand.array || tracer.float_input(operand.number).valid()
+                         ? nullptr
+                         : tracer.constant_object(operand.number);
+  if (!object) return false;
   value = PyFloat_AsDouble(object);
   if (PyErr_Occurred()) {
     PyErr_Clear();
@@ -259,7 +260,9 @@ V torch_frac(Tracer& tracer, const Arguments& arguments) {
   TorchOperands x = one(tracer, "frac", arguments);
   if (!is_float(x[0].dtype)) unsupported("frac of integers");
   ValueId value = tracer.read(*x[0].array);
-  return torch_elementwise(tracer, emit(tracer, Op::sub, {value, emit(tracer, Op::trunc, {value})}), x);
+  const ValueId whole = emit(tracer, Op::trunc, {value});
+  tracer.composite(CompositeRule::Stop, {}, whole);  // one function of torch: its gradient is the one it is given
+  return torch_elementwise(tracer, emit(tracer, Op::sub, {value, whole}), x);
 }
 
 /// torch multiplies by a Python number, which decides nothing about the dtype but that integers become floats, and lays
