@@ -10,6 +10,7 @@
 #include <initializer_list>
 
 #include "arrays/torch_arrays.h"
+#include "cpython/pending_error.h"
 
 namespace fj {
 namespace {
@@ -344,11 +345,9 @@ InferenceMode::InferenceMode(bool wanted, bool on) {
 
 InferenceMode::~InferenceMode() {
   if (!mode_) return;
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  const PendingError pending;
   Ref<>::steal(PyObject_CallMethod(mode_.get(), "__exit__", "OOO", Py_None, Py_None, Py_None));
   PyErr_Clear();
-  PyErr_Restore(type, value, traceback);
 }
 
 namespace {
@@ -367,10 +366,8 @@ GradMode::GradMode(bool wanted) : changed_(!wanted && torch_grad_enabled()) {
 
 GradMode::~GradMode() {
   if (!changed_) return;
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  const PendingError pending;
   set_grad_mode(true);
-  PyErr_Restore(type, value, traceback);
 }
 
 std::optional<DType> torch_autocast_dtype() {

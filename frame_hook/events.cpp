@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "cpython/pending_error.h"
 #include "graph_ir/print.h"
 #include "runtime/base/error.h"
 
@@ -34,8 +35,7 @@ std::string operations(int count) { return std::to_string(count) + (count == 1 ?
 /// The line through linecache, which also knows notebooks, doctests and zipped modules.
 std::string source_line(const std::string& file, int line) {
   if (file.empty() || line <= 0) return "";
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  const PendingError pending;
   std::string text;
   if (auto module = Ref<>::steal(PyImport_ImportModule("linecache"))) {
     if (auto found = Ref<>::steal(PyObject_CallMethod(module.get(), "getline", "si", file.c_str(), line))) {
@@ -43,7 +43,6 @@ std::string source_line(const std::string& file, int line) {
       if (const char* bytes = PyUnicode_AsUTF8AndSize(found.get(), &size)) text.assign(bytes, std::size_t(size));
     }
   }
-  PyErr_Restore(type, value, traceback);  // also drops an error of ours
   auto space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
   while (!text.empty() && space(text.back())) text.pop_back();
   std::size_t start = 0;

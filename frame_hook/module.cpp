@@ -7,6 +7,7 @@
 #include "arrays/marked_axes.h"
 #include "codegen/compiler_counts.h"
 #include "cpython/cpython.h"
+#include "cpython/pending_error.h"
 #include "frame_hook/backends.h"
 #include "frame_hook/compile_segment.h"
 #include "frame_hook/compiled_function.h"
@@ -345,7 +346,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("set_comparison_clock", [](py::object clock) {
     if (clock.is_none()) return set_comparison_clock({});
     set_comparison_clock([clock] {
-      const AsideForUser aside;
+      const PendingError pending;
       return clock().cast<std::uint64_t>();
     });
   }, "What times the calls that decide whether an entry is retired; None: the system's clock.");

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cpython/cpython.h"
+#include "cpython/pending_error.h"
 #include "frame_hook/function_state.h"
 #include "runtime/base/log.h"
 
@@ -62,7 +63,7 @@ bool has_ended() {
 }
 
 void tell(const Entry& entry) {
-  const AsideForUser aside;
+  const PendingError pending;
   const EagerScope eager;
   const std::string artifact(name(entry.artifact));
   const auto text = decoded(entry.text);
@@ -139,7 +140,7 @@ WatchedCompilation::~WatchedCompilation() {
 }
 
 void WatchedCompilation::at(const char* stage) {
-  const AsideForUser aside;
+  const PendingError pending;
   const EagerScope eager;
   const Ref<> watcher = Ref<>::borrow(compilation_watcher);
   const auto function = decoded(function_);

@@ -9,25 +9,10 @@
 
 #include <string>
 
-#include "cpython/cpython.h"
 #include "cpython/ref.h"
 #include "runtime/base/phase.h"
 
 namespace fj {
-
-/// While user code runs that is told of something: an exception that is pending is the program's and goes on
-/// afterwards.
-class AsideForUser {
- public:
-  AsideForUser() : pending_(fj_take_exception()) {}
-  ~AsideForUser() {
-    if (pending_) fj_restore_exception(pending_);
-  }
-  AsideForUser(const AsideForUser&) = delete;
-
- private:
-  PyObject* pending_;
-};
 
 /// Entries of the logs go to `sink(artifact, level, text)` from now on. A thread without the GIL may be one that
 /// another waits for with the GIL: its entries wait until the main thread looks for signals, or the next entry comes.

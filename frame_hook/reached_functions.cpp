@@ -8,6 +8,7 @@
 
 #include "arrays/arrays.h"
 #include "cpython/objects.h"
+#include "cpython/pending_error.h"
 #include "frame_hook/dispatch.h"
 #include "frame_hook/events.h"
 #include "runtime/base/log.h"
@@ -144,6 +145,7 @@ bool sees_arrays(const Reached& entry, FjFrame* frame) {
 void left_to_cpython(const FunctionState& state) {
   const FunctionState& users = state.of_library && place != nullptr ? place->state : state;
   if (users.of_library || !log_enabled(Artifact::fallbacks, users.name)) return;
+  const PendingError pending;  // of the call that ended
   const std::string ours = directory_of("framejit");
   if (!ours.empty() && text_of(state.code->co_filename).starts_with(ours)) return;
   std::string what = users.name;

@@ -13,6 +13,7 @@
 #include "arrays/torch_arrays.h"
 #include "arrays/torch_modes.h"
 #include "cpython/objects.h"
+#include "cpython/pending_error.h"
 #include "cpython/signals.h"
 #include "guards/check_program.h"
 #include "runtime/base/error.h"
@@ -80,12 +81,10 @@ class Autocast {
   }
   ~Autocast() {
     if (!enabled_) return;
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
+    const PendingError pending;
     set("set_autocast_enabled", enabled_.get());
     set("set_autocast_dtype", dtype_.get());
     set_cache(cache_.get());
-    PyErr_Restore(type, value, traceback);
   }
   Autocast(const Autocast&) = delete;
 
@@ -192,11 +191,9 @@ void* SegmentHost::begin_range(const std::string& name) {
 
 void SegmentHost::end_range(void* range) {
   if (!range) return;
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  const PendingError pending;
   const Ref<> held = Ref<>::steal(static_cast<PyObject*>(range));
   if (!Ref<>::steal(PyObject_CallMethod(held.get(), "__exit__", "OOO", Py_None, Py_None, Py_None))) PyErr_Clear();
-  PyErr_Restore(type, value, traceback);
 }
 
 void* SegmentHost::stream(int device) {
@@ -255,10 +252,8 @@ class ConditionsRaise {
   }
   ~ConditionsRaise() {
     if (!token_) return;
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
+    const PendingError pending;
     PyContextVar_Reset(errstate_variable(), token_.get());
-    PyErr_Restore(type, value, traceback);
   }
   ConditionsRaise(const ConditionsRaise&) = delete;
 
@@ -593,8 +588,7 @@ RandomStates::RandomStates(const ExternTable* externs, std::span<const Ref<>> he
 
 RandomStates::~RandomStates() {
   if (states_.empty()) return;
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  const PendingError pending;
   for (const State& saved : states_) {
     if (!saved.bytes.empty()) {
       std::copy(saved.bytes.begin(), saved.bytes.end(), reinterpret_cast<char*>(saved.owner.get()) + sizeof(PyObject));
@@ -606,7 +600,6 @@ RandomStates::~RandomStates() {
     }
     PyErr_Clear();
   }
-  PyErr_Restore(type, value, traceback);
 }
 
 }  // namespace fj

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "cpython/pending_error.h"
 #include "graph_ir/pipeline.h"
 #include "runtime/base/error.h"
 #include "runtime/base/phase.h"
@@ -299,24 +300,6 @@ std::vector<bool> fragile_slots(const FrameValues& values) {
   }
   return fragile;
 }
-
-}  // namespace
-
-namespace {
-
-/// The exception that was set before tracing is set afterwards, whatever comes meanwhile.
-class PendingError {
- public:
-  PendingError() { PyErr_Fetch(&type_, &value_, &traceback_); }
-  ~PendingError() {
-    PyErr_Clear();
-    PyErr_Restore(type_, value_, traceback_);
-  }
-  PendingError(const PendingError&) = delete;
-
- private:
-  PyObject *type_ = nullptr, *value_ = nullptr, *traceback_ = nullptr;
-};
 
 }  // namespace
 

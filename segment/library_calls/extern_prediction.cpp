@@ -7,6 +7,7 @@
 
 #include "arrays/torch_modes.h"
 #include "cpython/objects.h"
+#include "cpython/pending_error.h"
 #include "runtime/base/error.h"
 #include "segment/library_calls/extern_schema.h"
 #include "segment/library_calls/numpy_prediction.h"
@@ -194,11 +195,9 @@ class WarningsAreErrors {
     PyErr_Clear();
   }
   ~WarningsAreErrors() {
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
+    const PendingError pending;
     if (filters_) PyObject_SetAttrString(module_.get(), "filters", filters_.get());
     if (!torch_always_) Ref<>::steal(PyObject_CallMethod(torch_module(), "set_warn_always", "O", Py_False));
-    PyErr_Restore(type, value, traceback);
   }
   WarningsAreErrors(const WarningsAreErrors&) = delete;
 
@@ -224,11 +223,9 @@ class CompilerLeftOut {
   }
   ~CompilerLeftOut() {
     if (!functions_) return;
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
+    const PendingError pending;
     if (Ref<> let = of_meta("let_compiler_in"))
       Ref<>::steal(PyObject_CallFunctionObjArgs(let.get(), functions_.get(), nullptr));
-    PyErr_Restore(type, value, traceback);
   }
   CompilerLeftOut(const CompilerLeftOut&) = delete;
 

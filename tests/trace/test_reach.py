@@ -1,5 +1,6 @@
 """Functions that run while a graph break runs get segments too, to any depth, on that thread; everything else is left alone."""
 import functools
+import json
 import sys
 import threading
 
@@ -202,6 +203,32 @@ def test_functions_without_arrays_are_left_to_cpython(capsys):
     assert framejit.cache_info()["eager_replays"] == 0
     assert capsys.readouterr().out == "31\n" * 6
     assert len([text for text in logged if "left to CPython: plain" in text]) <= 1
+
+
+def refuse(n):
+    sys.getswitchinterval()
+    raise ValueError(f"{n} elements")
+
+
+@pytest.mark.parametrize("call, error", [(refuse, "ValueError: 12 elements"), (lambda n: json.loads("[" * n), "JSONDecodeError: Expecting value: "
+                                         "line 1 column 13 (char 12)")])
+def test_a_function_that_raises_when_it_is_left_to_cpython_still_raises(call, error):
+    def f(x):
+        y = x * 2
+        call(x.size)
+        return y
+
+    logged = []
+    framejit.set_logs("fallbacks", sink=lambda artifact, text: logged.append(text))
+    try:
+        compiled = framejit.compile(f)
+        for _ in range(6):
+            with pytest.raises(ValueError) as raised:
+                compiled(X)
+            assert f"{type(raised.value).__name__}: {raised.value}" == error
+    finally:
+        framejit.set_logs()
+    assert [text for text in logged if "left to CPython" in text] != []
 
 
 def test_the_hook_is_gone_when_the_call_is_over():

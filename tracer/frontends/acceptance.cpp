@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "cpython/pending_error.h"
 #include "segment/library_calls/extern_prediction.h"
 #include "segment/library_calls/numpy_prediction.h"
 #include "tracer/frontends/builders.h"
@@ -224,10 +225,10 @@ std::string ask(const StandIns& made, PyObject* callable) {
   const Ref<> generator = made.library == Library::Torch ? torch_object("default_generator") : Ref<>();
   const Ref<> state = generator ? Ref<>::steal(PyObject_CallMethod(generator.get(), "get_state", nullptr)) : Ref<>();
   const Ref<> returned = call(callable, made.positional.get(), made.keywords.get());
-  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
-  PyErr_Fetch(&type, &value, &traceback);
-  if (state) Ref<>::steal(PyObject_CallMethod(generator.get(), "set_state", "O", state.get()));
-  PyErr_Restore(type, value, traceback);
+  if (state) {
+    const PendingError pending;
+    Ref<>::steal(PyObject_CallMethod(generator.get(), "set_state", "O", state.get()));
+  }
   return returned ? "" : refusal(made);
 }
 
