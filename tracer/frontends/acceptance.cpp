@@ -10,6 +10,7 @@
 #include "tracer/frontends/builders.h"
 #include "tracer/frontends/torch/torch.h"
 #include "tracer/interpreter/trace_run.h"
+#include "tracer/nesting.h"
 
 namespace fj {
 namespace {
@@ -191,6 +192,7 @@ struct StandIns {
 
   Ref<> of_sequence(const V& value) {
     constexpr std::size_t kMostItems = 64;
+    const Nesting nesting;
     const bool tuple = value->kind == ValueKind::Tuple;
     // Of a list from outside nobody may have asked for the items; a row that reads numbers has its own way.
     if (auto* list = dynamic_cast<ListValue*>(value.get()); list && (list->unopened || list->type)) throw NotAsked();

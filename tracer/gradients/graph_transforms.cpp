@@ -25,6 +25,7 @@
 #include "tracer/gradients/given_derivative.h"
 #include "tracer/gradients/torch_transforms.h"
 #include "tracer/interpreter/trace_run.h"
+#include "tracer/nesting.h"
 #include "tracer/state/gradient_ledger.h"
 #include "tracer/state/graph_inputs.h"
 #include "tracer/state/modes.h"
@@ -483,6 +484,7 @@ bool is_transformed(TraceRun& t, const V& value) {
       return t.gradients->flow.needs(contents) || depends_on_example(t, contents);
     }
     case ValueKind::Tuple: case ValueKind::List: {
+      const Nesting nesting;
       const std::vector<V> items = static_cast<Tracer&>(t).sequence_items(value);
       return std::any_of(items.begin(), items.end(), [&](const V& item) { return is_transformed(t, item); });
     }

@@ -20,6 +20,7 @@
 #include "tracer/modes/modes.h"
 #include "tracer/modes/numpy_random.h"
 #include "tracer/modes/python_random.h"
+#include "tracer/nesting.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/classes/classes.h"
 #include "tracer/values/containers/containers.h"
@@ -116,20 +117,18 @@ Keywords merged_keywords(const DictValue& partial, const Keywords& given) {
   }
   for (auto& [name, item] : given) {
     auto same = std::find_if(known.begin(), known.end(), [&](auto& old) { return old.first == name; });
-    if (same != known.end())
-      same->second = item;
-    else
-      known.emplace_back(name, item);
+    if (same != known.end()) same->second = item;
+    else known.emplace_back(name, item);
   }
   return known;
 }
 
 bool holds_array(TraceRun& tracer, const V& value) {
   if (value->kind == ValueKind::Array) return true;
-  if (value->kind == ValueKind::Tuple || value->kind == ValueKind::List)
-    for (const V& item : tracer.sequence_items(value))
-      if (holds_array(tracer, item)) return true;
-  return false;
+  if (value->kind != ValueKind::Tuple && value->kind != ValueKind::List) return false;
+  const Nesting nesting;
+  const std::vector<V> items = tracer.sequence_items(value);
+  return std::any_of(items.begin(), items.end(), [&](const V& item) { return holds_array(tracer, item); });
 }
 
 /// A function or class of NumPy or torch.
@@ -622,6 +621,7 @@ bool dispatches_to_numpy(TraceRun& tracer, const V& value) {
     case ValueKind::Array: return as<ArrayValue>(value)->library == Library::Numpy;
     case ValueKind::SymInt: case ValueKind::Number: case ValueKind::Slice: case ValueKind::Function: return true;
     case ValueKind::Tuple: case ValueKind::List: {
+      const Nesting nesting;
       const std::vector<V> items = tracer.sequence_items(value);
       return std::all_of(items.begin(), items.end(), [&](const V& item) { return dispatches_to_numpy(tracer, item); });
     }

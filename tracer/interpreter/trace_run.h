@@ -202,7 +202,6 @@ class TraceRun final : public Tracer {
   std::string break_function;
   std::vector<std::string> break_calls;
   std::size_t nodes_before_instruction = 0;
-  int comparisons = 0;               // comparisons of containers that are under way, one inside of the other
   bool uses_torch = false, uses_numpy = false;
   bool told_compiled = false;        // the user's code, by framejit or by torch
   bool asked_torch = false;          // torch, whether code is compiled

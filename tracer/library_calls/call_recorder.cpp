@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cpython/objects.h"
+#include "tracer/nesting.h"
 #include "tracer/values/fake_arrays.h"
 
 namespace fj {
@@ -54,6 +55,7 @@ CallRecorder::CallRecorder(TraceRun& t, Ref<> function, const V& callable, const
 }
 
 std::optional<ExternArgument> CallRecorder::argument(const V& value) {
+  const Nesting nesting;
   ExternArgument made;
   if (auto* array = as<ArrayValue>(value)) {
     made.kind = ExternArgument::Kind::Operand;
@@ -84,6 +86,7 @@ std::optional<ExternArgument> CallRecorder::argument(const V& value) {
 }
 
 std::optional<ExternStructure> CallRecorder::structure(const V& value) {
+  const Nesting nesting;
   ExternStructure made;
   if (auto* array = as<ArrayValue>(value)) {
     for (const ArrayValue* operand : arrays_)

@@ -19,6 +19,7 @@
 #include "tracer/interpreter/trace_run.h"
 #include "tracer/library_calls/fitted_sizes.h"
 #include "tracer/modes/devices.h"
+#include "tracer/nesting.h"
 #include "tracer/state/gradient_ledger.h"
 #include "tracer/state/modes.h"
 #include "tracer/state/placement.h"
@@ -169,6 +170,7 @@ void ExternBuilder::refuse_special_numbers() {
 }
 
 ExternArgument ExternBuilder::argument(const V& value) {
+  const Nesting nesting;
   ExternArgument result;
   switch (value->kind) {
     case ValueKind::Array: {

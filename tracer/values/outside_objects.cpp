@@ -10,6 +10,7 @@
 #include "tracer/gradients/graph_transforms.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/trace_run.h"
+#include "tracer/nesting.h"
 #include "tracer/state/graph_inputs.h"
 #include "tracer/state/identity.h"
 #include "tracer/state/size_ledger.h"
@@ -174,6 +175,7 @@ V TraceRun::wrap(PyObject* object, SourceRef source) {
     }
     return known->second;
   }
+  const Nesting nesting;
   keep(Ref<>::borrow(object));
   V value;
   const bool constant = source->kind == SourceKind::Constant;
@@ -395,6 +397,7 @@ PyObject* TraceRun::constant_object(const V& value) {
       return known != value ? constant_object(known) : nullptr;
     }
     case ValueKind::Tuple: {
+      const Nesting nesting;
       auto& tuple = *as<TupleValue>(value);
       if (tuple.type) return nullptr;
       if (tuple.source && tuple.source->kind == SourceKind::Constant &&
@@ -409,6 +412,7 @@ PyObject* TraceRun::constant_object(const V& value) {
       return keep(result).get();
     }
     case ValueKind::Slice: {
+      const Nesting nesting;
       auto& slice = *as<SliceValue>(value);
       PyObject* start = constant_object(slice.start);
       PyObject* stop = constant_object(slice.stop);

@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/trace_run.h"
+#include "tracer/nesting.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/classes/class_variables.h"
 #include "tracer/values/containers/containers.h"
@@ -20,19 +21,6 @@
 
 namespace fj {
 namespace {
-
-constexpr int kDeepest = 60;  // levels of nested containers; a container in itself ends there
-thread_local int depth = 0;
-
-struct Deeper {
-  Deeper() {
-    if (++depth > kDeepest) {
-      --depth;
-      break_graph(BreakReason::UnsupportedObject, "the text of a container in itself");
-    }
-  }
-  ~Deeper() { --depth; }
-};
 
 /// A class whose metaclass leaves its text to `type`.
 bool has_text_of_class(PyObject* object) {
@@ -363,7 +351,7 @@ V format_percent(TraceRun& t, const V& format, const V& value) {
 }
 
 Ref<> readable_object(TraceRun& tracer, const V& value) {
-  Deeper deeper;
+  const Nesting nesting;
   auto sequence = [&](const std::vector<V>& items) {
     Ref<> list = Ref<>::steal(PyList_New(Py_ssize_t(items.size())));
     for (std::size_t i = 0; i < items.size(); ++i) {

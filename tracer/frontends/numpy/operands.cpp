@@ -8,6 +8,7 @@
 #include "runtime/base/error.h"
 #include "tracer/frontends/composites.h"
 #include "tracer/frontends/numpy/numpy.h"
+#include "tracer/nesting.h"
 
 namespace fj {
 namespace {
@@ -77,6 +78,7 @@ Operand number_operand(V value, Operand::Weak weak) {
 /// np.array of a nested list: elements are operands, stored in `given`, else promoted together.
 Array sequence_array(Tracer& tracer, const V& value, std::optional<DType> given = std::nullopt) {
   constexpr std::size_t kLimit = 256;  // elements written out as nodes
+  const Nesting nesting;
   const std::vector<V> items = tracer.sequence_items(value);
   if (items.empty()) return tracer.new_array(Library::Numpy, full(tracer, DType::F64, Scalar(0.0), {SymDim(0)}));
   if (items.size() > kLimit) unsupported("a long list given where an array is taken");

@@ -4,6 +4,7 @@
 #include "arrays/torch_modes.h"
 #include "tracer/frontends/composites.h"
 #include "tracer/frontends/torch/torch.h"
+#include "tracer/nesting.h"
 
 namespace fj {
 namespace {
@@ -92,6 +93,7 @@ void flatten_numbers(Tracer& tracer, const V& value, std::size_t depth, Dims& sh
     numbers.push_back(torch_operand(tracer, value));
     return;
   }
+  const Nesting nesting;
   const std::vector<V> items = tracer.sequence_items(value);
   const auto count = std::int64_t(items.size());
   if (depth == shape.size()) {

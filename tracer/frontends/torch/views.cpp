@@ -3,6 +3,7 @@
 /// A view is handed back by the same call again (view_step.h). That needs its arguments as plain objects; a view whose
 /// arguments are not known to be constants is made of its steps instead.
 #include "tracer/frontends/torch/torch.h"
+#include "tracer/nesting.h"
 
 #include <algorithm>
 
@@ -12,6 +13,7 @@ namespace {
 /// An argument as an object of plain Python: numbers, None, dtypes and the like; slices, tuples and lists of these.
 /// Null: it is something else.
 Ref<> plain(Tracer& tracer, const V& value) {
+  const Nesting nesting;
   auto parts = [&](const std::vector<V>& items) {
     Ref<> tuple = Ref<>::steal(PyTuple_New(Py_ssize_t(items.size())));
     for (std::size_t i = 0; tuple && i < items.size(); ++i) {

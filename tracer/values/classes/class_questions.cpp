@@ -9,6 +9,7 @@
 #include "tracer/builtins/builtin_table.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/scopes.h"
+#include "tracer/nesting.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/classes/class_statement.h"
 #include "tracer/values/containers/dicts.h"
@@ -33,6 +34,7 @@ namespace {
 std::vector<PyTypeObject*> classes_of(TraceRun& t, const V& value) {
   std::vector<PyTypeObject*> result;
   if (value->kind == ValueKind::Tuple) {
+    const Nesting nesting;
     for (const V& item : t.sequence_items(value))
       for (PyTypeObject* type : classes_of(t, item)) result.push_back(type);
     return result;

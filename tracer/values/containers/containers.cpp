@@ -17,6 +17,7 @@
 #include "tracer/frontends/numpy/parts.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/trace_run.h"
+#include "tracer/nesting.h"
 #include "tracer/state/identity.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/dicts.h"
@@ -163,6 +164,7 @@ Ref<> constant_key(TraceRun& t, const V& value) {
   switch (value->kind) {
     case ValueKind::SymInt: return constant_key(t, t.integer(*t.constant_int(value)));
     case ValueKind::Tuple: {
+      const Nesting nesting;
       auto& tuple = *as<TupleValue>(value);
       if (tuple.view_of) unhashable(reinterpret_cast<PyTypeObject*>(tuple.type.get())->tp_name);
       auto* type = tuple.type ? reinterpret_cast<PyTypeObject*>(tuple.type.get()) : &PyTuple_Type;

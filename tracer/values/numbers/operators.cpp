@@ -15,6 +15,7 @@
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/trace_run.h"
 #include "tracer/modes/devices.h"
+#include "tracer/nesting.h"
 #include "tracer/state/effect_log.h"
 #include "tracer/values/classes/attributes.h"
 #include "tracer/values/containers/containers.h"
@@ -670,14 +671,7 @@ std::optional<V> try_comparison(TraceRun& t, int comparison, const V& a, const V
 }
 
 V TraceRun::compare(int comparison, const V& a, const V& b) {
-  // Containers in themselves have no end.
-  constexpr int kDeepest = 200;
-  struct Deeper {
-    int& depth;
-    explicit Deeper(int& counter) : depth(counter) { ++depth; }
-    ~Deeper() { --depth; }
-  } deeper(comparisons);
-  if (comparisons > kDeepest) break_graph(BreakReason::UnsupportedObject, "a comparison of containers in containers");
+  const Nesting nesting;
   if (is_unwrapped_array(a) || is_unwrapped_array(b))
     break_graph(BreakReason::UnsupportedArray,
                 why_not_compiled(*this, as<ObjectValue>(is_unwrapped_array(a) ? a : b)->object.get()));
