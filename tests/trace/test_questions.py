@@ -44,6 +44,24 @@ def test_limits_of_dtypes():
     same_as_eager(f, torch.from_numpy(X), breaks=())
 
 
+RECORD = np.dtype([("a", "f8"), ("b", "i4", (2,))])
+
+
+@pytest.mark.parametrize("question", [
+    lambda dtype: sorted(dtype.fields), lambda dtype: dtype.fields["b"][1], lambda dtype: dtype.descr, lambda dtype: dtype["b"].subdtype,
+    lambda dtype: dtype["b"].shape, lambda dtype: dtype.names, lambda dtype: dtype.metadata,
+], ids=["fields", "field", "descr", "subdtype", "shape", "names", "metadata"])
+def test_an_attribute_that_is_made_for_each_question(question):
+    def f(x, dtype):
+        y = x + 1
+        return y, question(dtype)
+
+    same_as_eager(f, X, RECORD, calls=3)
+    compiled = framejit.compile(f)
+    for dtype in (RECORD, np.dtype([("b", "i4", 3)]), np.dtype([("b", "f4", (2,))], metadata={"m": 1}), RECORD):
+        assert_same(compiled(X, dtype), f(X, dtype))
+
+
 @needs_torch
 def test_an_attribute_that_a_tensor_lacks():
     def f(x):

@@ -122,6 +122,16 @@ bool is_pure_getter(PyTypeObject* type, PyObject* descriptor) {
          !std::strncmp(owner->tp_name, "numpy.dtype", 11) || (type == owner && !std::strcmp(owner->tp_name, "object"));
 }
 
+/// Whether the owner keeps what a descriptor of C gave. What is made for each question (the mappingproxies of a class
+/// and of a dtype's `fields`, the list `descr`) has no place to be read from again, and no guard on it holds.
+bool is_kept(PyObject* owner, PyObject* descriptor, PyObject* found) {
+  if (is_plain(found)) return true;
+  const Ref<> again = Ref<>::steal(
+      Py_TYPE(descriptor)->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(Py_TYPE(owner))));
+  if (!again) PyErr_Clear();
+  return again.get() == found;
+}
+
 }  // namespace
 
 void guard_type_version(TraceRun& t, PyTypeObject* type) { note_class(t, type, nullptr); }
@@ -272,13 +282,8 @@ V type_attribute(TraceRun& t, const V& owner, PyTypeObject* type, PyObject* name
         (is_pure_getter(meta, from_meta) || PyDescr_TYPE(from_meta) == &PyType_Type)) {
       Ref<> found = Ref<>::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name));
       if (!found) break_graph(BreakReason::ErrorWhileTracing, take_error());
-      // __name__, __bases__, __annotations__ and the like are no attributes that a lookup finds. Those that are made
-      // for each question (mappingproxy) have no place to be read again.
-      Ref<> again = PyUnicode_CheckExact(found.get())
-                        ? found
-                        : Ref<>::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), name));
-      if (!again) PyErr_Clear();
-      if (again.get() == found.get() || is_plain(found.get())) {
+      // __name__, __bases__, __annotations__ and the like are no attributes that a lookup finds.
+      if (is_kept(reinterpret_cast<PyObject*>(type), from_meta, found.get())) {
         SourceRef source = value.source ? value.source : t.sources().constant(reinterpret_cast<PyObject*>(type));
         return t.wrap(t.keep(found).get(), t.sources().make(SourceKind::SlotMember, source, 0, name));
       }
@@ -435,6 +440,9 @@ V object_attribute(TraceRun& t, const V& owner, ObjectValue& value, PyObject* na
         PyErr_Clear();
         break_graph(BreakReason::ErrorWhileTracing, "an attribute that is not set");
       }
+      if (!is_kept(object, found, result.get()))
+        break_graph(BreakReason::UnsupportedObject,
+                    "attribute '" + text_of(name) + "' of " + describe(owner) + ", which is made for each question");
       return t.wrap(t.keep(result).get(), t.sources().make(SourceKind::SlotMember, value.source, 0, name));
     }
     static PyObject* const get_name = intern("__get__");
