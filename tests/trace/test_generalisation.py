@@ -559,6 +559,46 @@ def test_sizes_that_have_to_be_equal_are_one_symbol(function):
     assert framejit.cache_info()["kernels_launched"] - before == of_constants
 
 
+def drawn(*shape):
+    return np.random.default_rng(0).random(shape)
+
+
+def places(*shape):
+    return np.random.default_rng(0).integers(0, 5, shape)
+
+
+@pytest.mark.parametrize("function, sample", [
+    (lambda i, w: np.bincount(i, weights=w), lambda n, m: (places(n), drawn(m))),
+    (lambda i, w: np.bincount(i.ravel(), weights=w.ravel()), lambda n, m: (places(n, n), drawn(m, m))),
+], ids=["bincount", "bincount of all"])
+def test_two_sizes_that_the_library_wants_equal_may_change(function, sample):
+    graphs_for(function, [sample(n, n) for n in (4, 6, 7, 3)] + [sample(5, 8), sample(9, 9)])
+
+
+@needs_torch
+@pytest.mark.parametrize("name", ["bincount", "vmap", "vmap of columns", "vmap twice", "vmap cat", "gradients by example", "jvp", "vjp", "hvp"])
+def test_two_sizes_that_torch_wants_equal_may_change(name):
+    def pairs(n, m):
+        return torch.from_numpy(drawn(n, 2)), torch.from_numpy(drawn(m, 2))
+
+    func = torch.func
+    function, sample = {
+        "bincount": (lambda i, w: torch.bincount(i, weights=w), lambda n, m: (torch.from_numpy(places(n)), torch.from_numpy(drawn(m)))),
+        "vmap": (lambda x, y: func.vmap(lambda a, b: ((a * 2 - b) ** 2).sum())(x, y), pairs),
+        "vmap of columns": (lambda x, y: func.vmap(lambda a, b: a @ b, in_dims=(0, 1))(x, y.T), pairs),
+        "vmap twice": (lambda x, y: func.vmap(func.vmap(lambda a, b: a * b + b))(x, y), lambda n, m: (pairs(n, n)[0] @ pairs(n, n)[1].T,
+                                                                                                     pairs(m, m)[0] @ pairs(m, m)[1].T)),
+        "vmap cat": (lambda x, y: func.vmap(lambda a, b: torch.cat([a, b]))(x, y), pairs),
+        "gradients by example": (lambda x, y: func.vmap(func.grad(lambda w, a, b: ((w * a - b) ** 2).sum()), in_dims=(None, 0, 0))(
+            torch.ones(2, dtype=torch.float64), x, y), pairs),
+        "jvp": (lambda x, y: func.jvp(torch.sin, (x,), (y,)), pairs),
+        "vjp": (lambda x, y: func.vjp(torch.sin, x)[1](y), pairs),
+        "hvp": (lambda x, y: func.jvp(func.grad(lambda a: (a ** 3).sum()), (x,), (y,)), pairs),
+    }[name]
+    function(*sample(2, 2))  # the first jvp of a process imports what warns
+    graphs_for(function, [sample(n, n) for n in (4, 6, 7, 3)] + [sample(5, 8), sample(9, 9)])
+
+
 def served_by_kinds(f, calls, rounds):
     """Compares `rounds` rounds of the calls with eager's; the pieces of f, and the counts."""
     framejit.reset()

@@ -148,7 +148,8 @@ ValueId counted_bins(Tracer& tracer, ValueId x, ValueId weights, const SymDim& l
   const ValueId index = cast(tracer, x, DType::I64);
   const SymDim bins = tracer.size_of_number(
       pointwise(tracer, Op::maximum, {number_of_bins(tracer, index), size_value(tracer, least, DType::I64)}));
-  if (!weights.valid()) weights = full(tracer, DType::I64, std::int64_t(1), shape_of(tracer, x));
+  const Dims shape = shape_of(tracer, x);
+  weights = weights.valid() ? reshape(tracer, weights, shape) : full(tracer, DType::I64, std::int64_t(1), shape);
   const DType dtype = dtype_of(tracer, weights);
   Attrs attrs;
   attrs.set("axis", std::int64_t(0));

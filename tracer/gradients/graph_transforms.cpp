@@ -144,7 +144,7 @@ std::vector<V> gradients(TraceRun& t, const V& values, const V& cotangents, cons
       Array cotangent = as_array(t, given[i]);
       if (cotangent->dtype != result->dtype || !same_shape(tracer, cotangent->shape, result->shape))
         refuse("a cotangent that is " + describe(given[i]) + ", of " + describe(results[i]));
-      from.push_back(tracer.read(*cotangent));
+      from.push_back(reshape(tracer, tracer.read(*cotangent), result->shape));
     }
     of.push_back(tracer.read(*result));
   }
@@ -230,8 +230,7 @@ V pulled_back(TraceRun& t, const V& handle, const V& saved, const V& cotangents)
     if (array->dtype != expected.dtype || !same_shape(tracer, array->shape, expected.shape))
       refuse("a cotangent that is " + describe(given[i]));
     ValueId value = tracer.read(*array);
-    if (tracer.graph().type(value) != expected)
-      value = reshape(tracer, value, expected.shape);  // symbols that are these sizes here
+    value = reshape(tracer, value, expected.shape);
     operands.push_back(value);
   }
   if (pullback.externs->size() && !t.uses_torch) t.externs->operand_library = pullback.externs->operand_library;
@@ -339,11 +338,13 @@ V examples(TraceRun& t, const V& arrays, const V& axes) {
     Axes order{axis};
     for (std::int64_t other = 0; other < array->rank(); ++other)
       if (other != axis) order.push_back(other);
-    const ValueId all = transpose(tracer, tracer.read(*array), order);
-    const Dims wide = tracer.graph().type(all).shape;
+    ValueId all = transpose(tracer, tracer.read(*array), order);
+    Dims wide = tracer.graph().type(all).shape;
     if (!count) count = wide[0];
     if (!t.decide(wide[0], Py_EQ, *count) || !t.decide(wide[0], Py_GT, 0))
       refuse("axes of other sizes, or none, to batch over");
+    wide[0] = *count;
+    all = reshape(tracer, all, wide);
     const Dims shape(wide.begin() + 1, wide.end());
     Attrs attrs;
     attrs.set("shape", shape);

@@ -170,7 +170,7 @@ V gradients_of(TraceRun& t, const V& values, const V& cotangents, const V& marks
       const Array cotangent = tensor_of(given[i], "a cotangent");
       if (cotangent->dtype != result->dtype || !same_shape(t, cotangent->shape, result->shape))
         leave("a cotangent of another type");
-      from.push_back(not_repeated(t, t.read(*cotangent)));
+      from.push_back(reshape(t, not_repeated(t, t.read(*cotangent)), result->shape));
     }
     of.push_back(t.read(*result));
   }
@@ -217,7 +217,7 @@ V pushed_by_torch(TraceRun& t, const V& pulled, const V& directions, const V& se
     if (direction->dtype != gradient->dtype || !same_shape(t, direction->shape, gradient->shape))
       leave("a tangent of another type");
     of.push_back(t.read(*gradient));
-    along.push_back(t.read(*direction));
+    along.push_back(reshape(t, t.read(*direction), gradient->shape));
   }
   for (const V& seed : tracer.sequence_items(seeds)) wanted.push_back(t.read(*array_of(seed)));
   std::vector<ValueId> found;
