@@ -40,6 +40,7 @@ py::tuple argument_object(const ExternArgument& argument) {
 py::object structure_object(const ExternStructure& structure) {
   using Kind = ExternStructure::Kind;
   if (structure.kind == Kind::Array) return py::make_tuple("array", structure.index);
+  if (structure.kind == Kind::Number) return py::make_tuple("number", structure.index);
   if (structure.kind != Kind::Tuple && structure.kind != Kind::List) return py::none();
   py::list items;
   for (const ExternStructure& item : structure.items) items.append(structure_object(item));

@@ -15,6 +15,7 @@ from framejit._export.description import Signature
 from framejit._export.machine_code import Unfit
 from framejit._export.ranges import holds, intervals, quotient
 from framejit._graph import signature as signatures
+from framejit._graph.calls import refuse_without_text
 from framejit._graph.capture import captured, dynamic_sizes, name_of, signature_of
 from framejit._graph.files import read, save as save_graph
 from framejit._graph.library import stopped, write_stops
@@ -228,6 +229,7 @@ def export(function, args, kwargs=None, *, dynamic_shapes=None, training=False):
     whole = graph.copy() if training else None
     capture = graph._capture
     _refuse_parts_of_ranges(graph, declared)
+    refuse_without_text(graph, f"framejit.export: {name_of(function)} can't be a program")
     try:
         signature = signatures.of(capture, [node.name for node in graph.inputs])
     except GraphError as error:

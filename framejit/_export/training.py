@@ -6,6 +6,7 @@ from framejit import _core
 from framejit._errors import GraphError
 from framejit._export import arguments, library
 from framejit._graph import signature as signatures
+from framejit._graph.calls import refuse_without_text
 from framejit._graph.core import from_core
 
 
@@ -46,6 +47,7 @@ class TrainingProgram:
             raise GraphError(f"framejit.export: {program.graph._title()} can't be trained: nothing that it returns depends on an array "
                              "that gets a gradient (in torch one that requires it)")
         self.forward_graph, self.backward_graph = from_core(forward), from_core(backward)
+        refuse_without_text(self.backward_graph, f"framejit.export: {program.graph._title()} can't be trained")
         self._gradients = gradients
         self.gradients_of = [_name(saved.signature["inputs"][number]) for number in gradients]
         self._name_inputs()

@@ -96,6 +96,8 @@ def _constant(value):
         return repr(value)
     if type(value) is float:
         return repr(value) if value == value and abs(value) != float("inf") else f"float({str(value)!r})"
+    if type(value) is complex:
+        return f"complex({_constant(value.real)}, {_constant(value.imag)})"
     if torch is not None and isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
         return str(value)
     if torch is not None and isinstance(value, torch.device):
@@ -120,6 +122,13 @@ def _argument(argument):
     return {"tuple": f"({inside}{',' if len(items) == 1 else ''})", "list": f"[{inside}]", "slice": f"slice({inside})"}[kind]
 
 
+def _numbers_as_arrays(structure):
+    """What NumPy's functions return as a number is an array without axes to a graph."""
+    if structure is None or structure[0] not in ("number", "tuple"):
+        return structure
+    return ("array", structure[1]) if structure[0] == "number" else ("tuple", [_numbers_as_arrays(item) for item in structure[1]])
+
+
 def text_of(call):
     """The text of a call of `CapturedGraph.calls`; None: it has none."""
     if call is None:
@@ -131,6 +140,8 @@ def text_of(call):
     if name is None or None in arguments or (structure is None and not written):
         return None
     text = f"{name}({', '.join(arguments)})" + (" writes " + ", ".join(f"x{i}" for i in written) if written else "")
+    if name.startswith("numpy."):
+        structure = _numbers_as_arrays(structure)
     if structure == ("array", 0):
         return text
     if structure is None:
@@ -153,6 +164,13 @@ class _Names(ast.NodeTransformer):
 
 def is_text(callee):
     return "(" in callee
+
+
+def refuse_without_text(graph, what):
+    """GraphError, which begins with `what`, where the graph has a call that only the trace it was made in can make."""
+    for node in graph.find(op="extern_call"):
+        if not is_text(node.attrs["callee"]):
+            raise GraphError(f"{what}: {node} calls `{node.attrs['callee']}` on objects that have no text")
 
 
 def parsed(callee):
@@ -216,6 +234,8 @@ def _harmless(node):
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
         if node.func.id == "slice":
             return all(map(_harmless, node.args))
+        if node.func.id == "complex":
+            return all(isinstance(x, (ast.Constant, ast.UnaryOp, ast.Call)) and _harmless(x) for x in node.args)
         return node.func.id == "float" and [x.value for x in node.args if isinstance(x, ast.Constant)] in (["inf"], ["-inf"], ["nan"])
     return False
 

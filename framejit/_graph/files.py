@@ -16,7 +16,7 @@ import zlib
 from framejit import _core
 from framejit._errors import GraphError
 from framejit._graph import signature as signatures
-from framejit._graph.calls import is_text, parsed
+from framejit._graph.calls import parsed, refuse_without_text
 from framejit._graph.core import from_core
 from framejit._graph.dtypes import graph_name
 from framejit._graph.library import stopped, write_stops
@@ -47,9 +47,7 @@ def _safetensors(library):
 def save(graph, path, cpu=None):
     """cpu: with machine code for these processors, of a graph that has a signature."""
     core = graph._as_core()
-    for node in graph.find(op="extern_call"):
-        if not is_text(node.attrs["callee"]):
-            raise GraphError(f"{graph._title()} can't be saved: {node} calls `{node.attrs['callee']}` on objects that have no text")
+    refuse_without_text(graph, f"{graph._title()} can't be saved")
     text = core.text
     if stopped(graph):
         written = graph.copy()

@@ -481,7 +481,9 @@ def _library_call(step, arrays):
         return f"[{', '.join([one, *contents])}]"
     found = step.variable("results")
     step.line(f"{found} = {call}" if results else call)
-    given = (f"{found}[{results.index(f'r{i}')}]" for i in range(len(step.node.results) - len(written)))
+    given = [f"{found}[{results.index(f'r{i}')}]" for i in range(len(step.node.results) - len(written))]
+    if step.library != "torch":  # some functions give numbers there
+        given = [f"numpy.asarray({one})" for one in given]
     return "[" + ", ".join([*given, *contents]) + "]"
 
 

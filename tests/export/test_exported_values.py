@@ -117,3 +117,21 @@ def test_what_a_program_tells():
     assert "2 arrays of state, 6 numbers" in str(method)
     with pytest.raises(TypeError, match="is not pickled: save and ExportedProgram.load"):
         pickle.dumps(program)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: np.linalg.norm(x) * x, lambda x: x - np.median(x), lambda x: x + 1j, lambda x: np.linalg.lstsq(x, x, rcond=None)[0], np.trace,
+    lambda x: np.average(x, weights=x + 9), lambda x: x.max(initial=7.0),
+], ids=["norm", "median", "complex", "lstsq", "trace", "average", "initial"])
+def test_functions_of_numpy_that_return_numbers(function, tmp_path):
+    x = np.diag([2.0, 3.0, 4.0]) + 0.5
+    program = framejit.export(function, (x,))
+    program.save(tmp_path / "program")
+    for run in (program, program.run, ExportedProgram.load(tmp_path / "program")):
+        same(run(x), function(x), 1e-12)
+
+
+@pytest.mark.parametrize("function", [lambda x: np.bincount((x > 0).astype(int), minlength=2), lambda x: np.linalg.det(x[:3] * np.eye(3))])
+def test_a_call_without_a_text_is_refused(function):
+    with pytest.raises(framejit.GraphError, match=r"can't be a program: .*\.py:\d+.* on objects that have no text"):
+        framejit.export(function, (np.arange(-3.0, 3),))
