@@ -220,7 +220,8 @@ ArrayInfo describe_numpy(PyObject* object) {
   for (int i = 0; i < view.rank; ++i) {
     info.shape.push_back(view.shape[i]);
     info.strides.push_back(view.strides[i] / view.stride_unit);
-    if (view.strides[i] % view.stride_unit != 0 && view.shape[i] > 1)
+    // Of an axis of one element too: the guard of such strides, and views of them, count elements.
+    if (view.strides[i] % view.stride_unit != 0)
       info.unsupported = "strides that are not a multiple of the element size";
   }
   info.data = view.data;

@@ -312,3 +312,16 @@ def test_a_cache_keyed_by_an_object_that_goes():
     del thing
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x * 2 + 1, lambda x: x.sum(axis=0), lambda x: x.T, lambda x: x.reshape(-1), lambda x: x[::-1], lambda x: np.sort(x), lambda x: x[None],
+], ids=["pointwise", "sum", "transpose", "reshape", "reversed", "library", "axis"])
+def test_an_axis_of_one_element_has_a_stride_of_any_number_of_bytes(function):
+    framejit.reset()
+    numbers, compiled = np.arange(8.0), framejit.compile(function)
+    for stride in (8, 3, -5, 10**9, 2**62, 32):
+        x = np.lib.stride_tricks.as_strided(numbers, (1, 4), (stride, 8))
+        found, expected = compiled(x), function(x)
+        assert found.tolist() == expected.tolist() and found.strides == expected.strides
+    assert framejit.cache_info()["internal_errors"] == 0
