@@ -289,10 +289,11 @@ const TorchLayout* torch_layout() {
     PyObject* torch = torch_module();
     if (torch == nullptr) return nullptr;
     // Modes of the user must not see or change the probes: try again when there are none. Autocast casts nothing that
-    // the probes do, and inference mode, which whole programs are in, is left for them.
+    // the probes do, and inference mode, which whole programs are in, is left for them. The default dtype, which a
+    // program sets once and for all, is that of no probe whose dtype is looked at.
     using namespace torch_mode_bits;
     constexpr std::uint64_t kHarmless =
-        kInference | kDeterministic | kAutocast | kAutocastCpu | field(kAutocastDtype);
+        kInference | kDeterministic | kAutocast | kAutocastCpu | field(kAutocastDtype) | field(kDefaultDtype);
     const std::uint64_t modes = torch_modes();
     if ((modes & ~kHarmless) != 0 || torch_recorded()) return nullptr;
     const InferenceMode left(modes & kInference, false);

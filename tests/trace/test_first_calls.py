@@ -179,3 +179,23 @@ def test_what_looks_at_torchs_operations_sees_eagers():
     assert "aten::" not in found["profile"].pop("warm")
     wrong = {which: answers for which, answers in found.items() if len(set(answers.values())) != 1 or not answers["plain"]}
     assert wrong == {}
+
+
+@needs_torch
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_a_program_that_sets_the_default_dtype_first_is_compiled(dtype):
+    run_program(f"""
+        import framejit, torch
+        torch.set_default_dtype(torch.{dtype})
+
+        def f(x):
+            return (x * 2.5 + torch.ones(3)).sum()
+
+        for x in (torch.ones(3), torch.ones(3, dtype=torch.float32)):
+            assert framejit.compile(f, fullgraph=True)(x) == f(x)
+            y = x.clone().requires_grad_()
+            f(y).backward()
+            found = framejit.grad(f)(x)
+            assert found.dtype == y.grad.dtype and found.tolist() == y.grad.tolist() == [2.5] * 3
+        assert framejit.cache_info()["kernels_launched"] > 0
+        """)
