@@ -217,3 +217,15 @@ def test_the_metadata_of_a_dtype_stays():
     for x in (np.ones(3, "f4"), np.ones(3, marked)):
         told = [[(array.dtype.metadata, array.tolist(), array.base is x) for array in call(x)] for call in (f, framejit.compile(f))]
         assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("make", [lambda: np.add.outer(np.ones((1,) * 33), np.ones((1,) * 33)), lambda: np.empty(2 ** 62, np.uint8), lambda: np.zeros((2 ** 40, 2 ** 20)),
+                                  lambda: np.ones((1,) * 64)[None], lambda: np.ones((1,) * 64).flat, lambda: np.repeat(np.ones(3), 2 ** 60),
+                                  lambda: np.broadcast_to(np.ones(3), (2 ** 40, 2 ** 40, 3)), lambda: np.arange(10.0 ** 25)])
+def test_an_array_that_cannot_be_raises_though_nobody_uses_it(make):
+    def f(x):
+        make()
+        return x + 1
+
+    for _ in range(2):
+        same_as_eager(f, np.ones(3), fallback=True, compiles=False)

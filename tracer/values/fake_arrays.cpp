@@ -649,6 +649,23 @@ ValueId TraceRun::read(const ArrayValue& array) {
   return array_contents(*this, array);
 }
 
+namespace {
+
+/// Breaks where there is no such array, by its size or its number of axes: the library raises, though nobody may use it.
+void refuse_impossible(TraceRun& t, DType dtype, const Dims& shape, double most_bytes) {
+  constexpr std::size_t kMostAxes = 64;
+  if (shape.size() > kMostAxes)
+    break_graph(BreakReason::ErrorWhileTracing, "an array of " + std::to_string(shape.size()) + " axes");
+  double bytes = double(size_in_bytes(dtype));
+  for (const SymDim& size : shape) bytes *= double(hint(t, size));
+  if (bytes > most_bytes) break_graph(BreakReason::ErrorWhileTracing, "an array that no memory holds");
+}
+
+constexpr double kMostMemory = 1099511627776.0;      // 2^40 bytes
+constexpr double kMostShown = 4611686018427387904.0;  // 2^62, by a view that repeats elements
+
+}  // namespace
+
 std::shared_ptr<ArrayValue> TraceRun::new_array(Library library, ValueId value, std::optional<Strides> strides) {
   // A result under no_grad() or inference_mode() is a constant.
   if (library == Library::Torch && !modes->now.records() && requires_gradient(value)) value = stopped(*this, value);
@@ -657,6 +674,7 @@ std::shared_ptr<ArrayValue> TraceRun::new_array(Library library, ValueId value, 
   if (library == Library::Torch && requires_gradient(value)) value = apart(*this, value);
   note_memory(*this, value);
   const Type& type = graph().type(value);
+  refuse_impossible(*this, type.dtype, type.shape, kMostMemory);
   auto storage = std::make_shared<FakeStorage>();
   storage->device = library == Library::Torch ? placement->made_on : kHost;
   // An array made on the host of numbers alone leaves the device of the graph open.
@@ -692,6 +710,7 @@ std::shared_ptr<ArrayValue> TraceRun::new_view(const std::shared_ptr<ArrayValue>
   if (base->refused_since >= 0 && base->storage->written_without_gradient && modes->now.records() &&
       requires_gradient(*base))
     break_graph(BreakReason::Gradient, "a view of a view that torch may refuse, since it was written under no_grad()");
+  refuse_impossible(*this, base->dtype, shape, kMostShown);
   auto array = std::make_shared<ArrayValue>();
   array->library = base->library;
   array->dtype = base->dtype;

@@ -310,6 +310,8 @@ V numpy_attribute(Tracer& tracer, const Array& x, std::string_view name) {
   if (name == "real" && !is_complex(x->dtype)) return x;
   if (name == "imag" && !is_complex(x->dtype)) return zero_part(tracer, x);
   if ((name == "real" || name == "imag") && is_complex(x->dtype)) return view_part(tracer, x, name == "imag");
+  constexpr int kMostAxesOfFlat = 32;
+  if (name == "flat" && x->rank() > kMostAxesOfFlat) refuse("flat of an array of that many axes");
   if (name == "flags" || name == "flat") {
     auto part = std::make_shared<BuiltinValue>();
     part->owner = x;
