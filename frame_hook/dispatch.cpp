@@ -13,6 +13,7 @@
 
 #include "cpython/objects.h"
 #include "frame_hook/backends.h"
+#include "frame_hook/beside_python.h"
 #include "frame_hook/bind.h"
 #include "frame_hook/c_stack.h"
 #include "frame_hook/compared_call.h"
@@ -707,6 +708,8 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
     return PyObject_Vectorcall(callable, args, nargsf, kwnames);
   const std::shared_ptr<CodeCache>& found = cache_for(state, code);
   if (!found || found->options().disable) return PyObject_Vectorcall(callable, args, nargsf, kwnames);
+  if (is_beside_python(*found)) [[unlikely]]
+    return call_beside_python(state, function, args, nargsf, kwnames);
 
   if (found->judgement.cpythons) [[unlikely]] {
     found->judge_again(magnitude(

@@ -38,7 +38,7 @@ class RecompileError(Error):
 
 
 class CheckError(Error):
-    """With `backend="verify"` or `backend="check_nan"`: a program gives other results than its operations, or makes a NaN.
+    """With `backend="verify"` or `backend="check_nan"`: a call gives other results than Python, a program than its operations, or it makes a NaN.
 
     The text has the first operation that does, the user's line, an element and the operands there.
 

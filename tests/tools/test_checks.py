@@ -1,5 +1,6 @@
 """The back ends "verify" and "check_nan"."""
 import math
+import os
 
 import numpy as np
 import pytest
@@ -100,3 +101,64 @@ def test_the_names_are_taken():
             framejit.register_backend(name, lambda graph, arrays: graph.run)
     with pytest.raises(ValueError, match="verify"):
         framejit.compile(logs, backend="verfy")
+
+
+PARENT = os.getpid()
+
+
+def is_parent():
+    return os.getpid() == PARENT
+
+
+@pytest.mark.parametrize("function, told", [
+    (lambda x: x * 2 + is_parent(), r"result\[0\]: 3.0, in Python 2.0"),
+    (lambda x: {"a": [x * 2, x.astype("f4") if is_parent() else x]}, r"result.a\[1\]: dtype float32, in Python float64"),
+    (lambda x: x[::2] if is_parent() else x[:2] * 1, r"result: strides \[16\], in Python \[8\]"),
+    (lambda x: x.__imul__(2.0 - is_parent()), r"result\[0\]: 1.0, in Python 2.0"),
+    (lambda x: STATE.update(n=is_parent()) or x + 1, "globals.STATE.n: True, in Python False"),
+    (lambda x: 1 / (not is_parent()) + x, "compiled raises ZeroDivisionError: .*, and in Python it returns"),
+], ids=["value", "dtype", "strides", "write", "global", "exception"])
+def test_a_call_that_differs_from_python_is_told(function, told):
+    """As if something had been lost while the function was captured: the child that computes it in Python is another process."""
+    STATE.clear()
+    with pytest.raises(framejit.CheckError, match=told):
+        framejit.compile(function, backend="verify")(np.ones(4))
+
+
+STATE = {}
+
+
+def test_calls_beside_python_have_effects_once(capfd):
+    def f(x, log):
+        log.append(np.random.random())
+        print("effect")
+        x += 1
+        if x[0] > 100:
+            raise ValueError("large")
+        return x.sum(), log
+
+    compiled, log, x = framejit.compile(f, backend="verify"), [], np.ones(3)
+    np.random.seed(0)
+    for n in range(3):
+        assert compiled(x, log)[0] == 3 * (n + 2)
+    np.random.seed(0)
+    assert log == [np.random.random() for _ in range(3)] and x.tolist() == [4.0] * 3
+    with pytest.raises(ValueError, match="large"):
+        compiled(x * 100, log)
+    assert capfd.readouterr().out == "effect\n" * 4
+
+
+def test_a_break_under_fullgraph_is_raised_as_it_is():
+    def f(x):
+        return x + 1 if x.sum() > 0 else x
+
+    with pytest.raises(framejit.GraphBreakError):
+        framejit.compile(f, backend="verify", fullgraph=True)(np.ones(3))
+
+
+@pytest.mark.parametrize("backend", ["verify", "check_nan"])
+def test_a_block_of_options_checks_all_programs(backend):
+    with framejit.options(backend=backend):
+        assert framejit.compile(lambda x: np.sqrt(x) + 1)(np.ones(3)).tolist() == [2.0] * 3
+        with pytest.raises(framejit.CheckError):
+            framejit.compile(lambda x: np.log(x - 2) + is_parent())(np.ones(3) * (3 if backend == "verify" else 1))
