@@ -15,6 +15,7 @@ import numpy as np
 
 import parts
 import pieces
+import tables
 from case import Case, make, namespace_of
 from harness import is_array, torch
 
@@ -126,7 +127,7 @@ class Grower:
             statements = [row for row in statements if "print({a}.sum()" not in row[1]]
         # Each program has its own taste, so that programs differ more than an average of everything would.
         self.tables = {name: self.tasted(table) for name, table in (("expression", expressions), ("statement", statements),
-                                                                   ("value", list(rows(parts.VALUES, lib))))}
+                                                                   ("value", list(rows(parts.VALUES, lib))), ("read", list(rows(parts.READ, lib))))}
         texts, weights = self.tables["expression"]
         if any("mean" in text for text in texts):
             # Which is rounded in every program: neither are its bits compared (torch 742981).
@@ -135,6 +136,9 @@ class Grower:
         self.source = pieces.PRELUDE + "".join("\n\n" + piece[0] for piece in self.pieces)
         self.lines = []
         self.names = []
+        self.numbers = []  # names of numbers that were read from arrays
+        self.callables = r.sample(tables.callables(lib), 12)
+        self.calls_of_tables = 0.05 if self.exact else 0.3
 
     def tasted(self, table):
         kept = [row for row in table if self.random.random() < 0.5] or table
@@ -195,6 +199,16 @@ class Grower:
             return r.choice(masks) if masks and r.random() < 0.4 else f"({self.place('a', depth)} > {r.choice(['0', '1', 'k', '-1'])})"
         if what == "c":
             return self.fill(r.choice(parts.CONDITIONS), depth + 1)
+        if what == "j":
+            return r.choice(["0", "1", "2", "3", "k"])
+        if what == "r":
+            names = [n for n in self.numbers if n in self.space and type(self.space[n]) is int]
+            return r.choice(names) if names else self.place("i", depth)
+        if what == "mat":
+            dtype = "np.float32" if self.lib == "numpy" else "lib.float32"
+            return f"(lib.eye(2, dtype={dtype}) * {r.randrange(2, 6)} + lib.ones((2, 2), dtype={dtype}) * {self.place('j', depth)})"
+        if what == "ix64":
+            return "np.array([0, -1, 0])" if self.lib == "numpy" else "lib.tensor([0, 1, 0])"
         if what == "ix":
             return self.fill(r.choice(parts.INDICES + (parts.NUMPY_INDICES if self.lib == "numpy" else [])), depth + 1)
         if what == "ax":
@@ -238,8 +252,16 @@ class Grower:
         r = self.random
         for _ in range(TRIES):
             choice = r.random()
-            if choice < 0.5:
+            if choice < self.calls_of_tables:
+                text = self.fill("{fresh} = " + tables.text_of(r.choice(self.callables), r.choice(tables.PATTERNS)))
+            elif choice < 0.5:
                 text = self.fill("{fresh} = " + self.pick("expression"))
+            elif choice < 0.55:
+                text = self.fill("{fresh} = " + self.pick("read"))
+                if self.run(text):
+                    self.emit(indent, text)
+                    self.numbers.append(text.partition(" ")[0])
+                    return
             elif choice < 0.65:
                 text = self.fill("{fresh} = " + self.pick("value"))
             else:

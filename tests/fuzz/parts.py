@@ -85,6 +85,40 @@ b 1 {e}.cumsum({ax})
 b 1 lib.count_nonzero({e})
 b 3 {a}[{ix}]
 b 1 {a}[{ix}][{ix}]
+b 3 {e} * {r}
+b 2 {r} - {e}
+b 1 {e} / ({r} + 9)
+b 1 {e} ** ({r} % 3)
+b 1 {e} >= {r}
+b 2 lib.where({e} > {r}, {e}, {r})
+b 1 lib.full((2,), {r})
+b 1 lib.clip({e}, -1, {r})
+b 2 {a}[{r}] + {e}
+b 2 {a}[{r}:]
+b 1 {a}[:{r}] * {r}
+b 1 {a}.reshape(-1)[{r} - 2:{r}]
+b 1 {a}[::abs({r}) % 3 + 1]
+b 1 lib.zeros(abs({r}) % 5) + {r}
+b 1 lib.arange({r})
+b 1 lib.arange({r}, {r} + 3)
+b 1 lib.roll({a}, {r}) * {r}
+b 1 lib.roll({a}, {r}, 0)
+b 1 {a}.repeat(abs({r}) % 3)
+b 1 {e} + [2, 3, 5][{r} % 3]
+b 1 {e} * {{0: 2, 1: 3, 2: 4}}.get({r}, 1)
+b 1 ({e} if {r} > 1 else -{e})
+b 1 sum([{e} for _ in range({r} % 3)], {r})
+b 1 [{e}, {e}][{r} % 2]
+n 1 np.repeat({a}, abs({r}) % 3, axis=0)
+n 1 np.tile({a}, abs({r}) % 3)
+n 1 np.pad({a}, abs({r}) % 3)
+n 1 np.tri(abs({r}) % 4) * {r}
+t 1 {a}.narrow(0, 0, abs({r}) % 2)
+t 1 lib.nn.functional.pad({a}, (abs({r}) % 3, 0))
+t 1 lib.tril({a}, {r})
+t 1 {a}.new_full((abs({r}) % 3,), {r})
+t 1 lib.add({e}, {e}, alpha={r})
+t 1 lib.addcmul({a}, {a}, {a}, value={r})
 b 2 {a}[{m}]
 b 1 {a}[{m}].sum()
 b 1 {a}[{m}] * 2 + {n}
@@ -380,6 +414,37 @@ b 1 {e} ** 0.5
 b 1 lib.hypot({e}, {e})
 """.strip().splitlines()
 
+# Numbers that are read from arrays: in the rows below they are operands, indices, starts, sizes, conditions and keys ({r}).
+READ = """
+b 3 int({a}.reshape(-1)[0])
+b 3 abs(int({a}.sum())) % 5
+b 3 {a}.argmax().item()
+b 2 ({m}).sum().item()
+b 2 int(lib.count_nonzero({m}))
+b 2 {a}.reshape(-1)[-1].item()
+b 2 {a}.reshape(-1)[:2].tolist()[-1]
+b 1 len({a}[{m}])
+b 1 {a}[{m}].shape[0]
+b 1 {a}.max().item()
+b 1 float({a}.reshape(-1)[0])
+b 1 {a}.any().item()
+b 1 bool({a}.reshape(-1)[0])
+b 1 math.floor({a}.reshape(-1)[0])
+b 1 round(float({a}.reshape(-1)[-1]))
+n 1 {a}.argsort(axis=None)[0]
+n 1 np.flatnonzero({m})[0]
+n 1 int(np.searchsorted(np.arange(9), {n}))
+t 1 {a}.topk(1).indices.reshape(-1)[0].item()
+t 1 {a}.nonzero()[0, 0].item()
+t 1 {a}.size(0) - int(({m}).sum())
+b 1 {r} + 1
+b 1 {r} * 2 - {i}
+b 1 min({r}, 3)
+b 1 -{r}
+b 1 {r} // 2
+b 1 {r} % 3
+""".strip().splitlines()
+
 # Python around arrays.
 VALUES = """
 b 3 [{v}, {v}]
@@ -463,6 +528,17 @@ b 1 (w1 := {e}) + w1
 
 # Statements by themselves.
 STATEMENTS = """
+b 1 {a} *= {r}
+b 1 {a}[{r}] = {n}
+b 1 {a}[{r}:] += {r}
+b 1 {a}.reshape(-1)[{r}] = {r}
+b 1 {a}[0] = {r}
+b 1 {l}.append({r})
+b 1 {d}[{r}] = {r}
+b 1 {l}[{r}] = {e}
+b 1 STATE.count += {r}
+b 1 for {fresh} in range({r} % 4): {a}[0] += {r}
+b 1 {fresh} = {r}; {fresh} += 1
 b 4 {a} += {n}
 b 3 {a} *= {e}
 b 3 {a} -= {e}

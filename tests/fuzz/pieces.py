@@ -41,6 +41,44 @@ def boom(a):
 # Pieces of the module before f: (source, statements, expressions) to choose from.
 PIECES = [
     ('''\
+def tally(a, k=2, *, scale=1):
+    tally.n += 1
+    tally.last = a
+    return a * k * scale + tally.n
+
+
+def counted(function):
+    @functools.wraps(function)
+    def wrapper(*args):
+        wrapper.n += 1
+        wrapper.items.append(len(args))
+        return function(*args)
+    wrapper.n, wrapper.items = 0, []
+    return wrapper
+
+
+@counted
+def plus(a, b=1):
+    return a + b
+
+
+class Counting:
+    def method(self, a):
+        Counting.method.n += 1
+        return a + self.method.n
+
+    method.n = 0
+
+
+tally.n, tally.last, tally.items = 0, None, []
+''', ["tally.n += 1", "tally.n = {i}", "{fresh} = tally({e})", "tally.last = {v}", "setattr(tally, 'more', {v})", "tally.items.append({v})", "tally.items = [{v}]",
+       "del tally.last", "LOG.append(hasattr(tally, 'last'))", "LOG.append(getattr(tally, 'more', {n}))", "LOG.append(sorted(vars(tally)))", "vars(tally)['n'] = {i}",
+       "tally.__kwdefaults__['scale'] = {i}", "tally.__defaults__ = ({i},)", "tally.__doc__ = 'new'", "{fresh} = tally", "{fresh} = (tally if {c} else plus).n",
+       "Counting.method.n = {i}", "{fresh} = Counting().method", "plus.n = {r}", "while tally.n < 3: tally({e})", "for {fresh} in range(tally.n % 4): tally.n += 1",
+       "if tally.n > 1: tally.n = 0", "tally.matrix = {e}; tally.matrix[{ix}] = {n}"],
+     ["tally({e})", "tally({e}, {i}) + tally.n", "plus({e}) * plus.n", "tally.n + {e}", "Counting().method({e})", "Counting.method.n * {e}", "plus({e}, {e})",
+      "tally({e}, scale=2)", "len(plus.items) + {e}", "{e} * getattr(tally, 'n')"]),
+    ('''\
 def helper(a, k=1, *rest, flag=False, **more):
     LOG.append((k, len(rest), sorted(more)))
     if flag:

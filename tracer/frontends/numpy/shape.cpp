@@ -301,8 +301,9 @@ V numpy_squeeze(Tracer& tracer, const Arguments& arguments) {
       if (!tracer.decide(x->shape[axis], Py_EQ, 1))
         refuse("cannot select an axis to squeeze out which has size not equal to one");
   }
-  // Nothing to take out: the array itself, not a view.
-  return axes.empty() && x == array_of(p["a"]) ? p["a"] : of_scalar(tracer, p["a"], view_squeeze(tracer, x, axes));
+  // Nothing to take out: the array itself, not a view, or what was made of a number or list.
+  if (axes.empty() && x == array_of(p["a"])) return p["a"];
+  return of_scalar(tracer, p["a"], axes.empty() && !array_of(p["a"]) ? x : view_squeeze(tracer, x, axes));
 }
 
 V numpy_expand_dims(Tracer& tracer, const Arguments& arguments) {
