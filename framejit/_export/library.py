@@ -20,6 +20,7 @@ from framejit._errors import GraphBreakError, GraphError
 from framejit._export import arguments
 from framejit._export.header import text_of
 from framejit._export.ranges import holds, intervals
+from framejit._graph.code import evaluated
 from framejit._graph.dtypes import library_name
 from framejit._graph.files import graph_type
 from framejit._support.files import write_whole
@@ -210,7 +211,7 @@ def _example(library, node, values):
     """An array of the node's type; its contents are never read."""
     import numpy
 
-    shape = [_value(size, values) for size in node.shape]
+    shape = [evaluated(size, values) for size in node.shape]
     if library == "numpy":
         return numpy.zeros(shape, library_name(node.dtype))
     torch = __import__("torch")
@@ -326,7 +327,7 @@ def _node(graph, recipe, place):
         return base
     shape, strides = list(recipe["shape"]), list(recipe["strides"])
     values = {symbol.name: symbol.seen for symbol in graph.symbols}
-    axes = sorted(range(len(base.shape)), key=lambda axis: (-_value(layout[axis], values), axis)) if layout else list(range(len(base.shape)))
+    axes = sorted(range(len(base.shape)), key=lambda axis: (-evaluated(layout[axis], values), axis)) if layout else list(range(len(base.shape)))
     inside = [base.shape[axis] for axis in axes]  # in the order of memory
     steps = list(map(str, _core.row_major(inside)))
     if layout and any(str(layout[axis]) != step for axis, step, size in zip(axes, steps, inside) if size != 1):
@@ -354,10 +355,6 @@ def _full(graph, size, shape):
 
 def _product(shape):
     return _core.row_major([1, *shape])[0]
-
-
-def _value(size, values):
-    return size if isinstance(size, int) else eval(size, {"__builtins__": {}}, values)
 
 
 def link(objects, name, scratch):

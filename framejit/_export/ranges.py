@@ -4,8 +4,11 @@ or by the polynomial of what each size is more than its lower bound, which is at
 import collections
 import math
 import operator
-import re
 
+from framejit._errors import GraphError
+from framejit._graph import code
+
+_LARGEST = 10_000  # of polynomials: terms that a product is made of
 _RELATIONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
@@ -48,8 +51,8 @@ def intervals(symbols, definitions):
     """By name, the interval of each size. symbols: (name, low, high); definitions: (number, dividend, divisor, is it the remainder)."""
     found = {name: Interval(low, high) for name, low, high in symbols}
     for number, dividend, divisor, remainder in definitions:
-        if str(divisor).isdigit() and int(divisor) > 0:
-            whole = _interval(_value(str(dividend), found))
+        if str(divisor).isdigit() and int(divisor) > 0 and code.symbols(dividend) <= set(found):
+            whole = _interval(code.evaluated(dividend, found))
             computed = Interval(0, int(divisor) - 1) if remainder else whole.divided(int(divisor))
             known = found.get(f"s{number}", computed)
             found[f"s{number}"] = Interval(max(known.low, computed.low), min(known.high, computed.high))
@@ -62,21 +65,31 @@ def quotient(dividend, divisor, remainder):
 
 
 def holds(relation, found):
-    """Whether it holds for all numbers of the intervals; False as well where that can't be said."""
-    parts = re.fullmatch(r"([s0-9*+\- ()]+) (<|<=|==|!=|>|>=) ([s0-9*+\- ()]+)", relation)
-    if parts is None or not set(re.findall(r"s\d+", relation)) <= set(found):
+    """Whether it holds for all numbers of the intervals; False as well where that can't be said. relation: a text, or (size, "<", size)."""
+    try:
+        left, comparison, right = relation if isinstance(relation, tuple) else code.relation(relation)
+    except (TypeError, GraphError):
         return False
-    text = f"({parts[1]}) - ({parts[3]})"
-    difference = _interval(_value(text, found))
-    if all(math.isfinite(found[name].low) for name in re.findall(r"s\d+", relation)):
-        above = {name: Polynomial({(name,): 1}) + found[name].low for name in set(re.findall(r"s\d+", relation))}
-        exact = (_value(text, above) + Polynomial({})).interval()
+    names = code.symbols(left) | code.symbols(right)
+    if not names <= set(found):
+        return False
+
+    def difference_of(values):
+        return code.evaluated(left, values) - code.evaluated(right, values)
+
+    difference = _interval(difference_of(found))
+    if all(math.isfinite(found[name].low) for name in names):
+        above = {name: Polynomial({(name,): 1}) + found[name].low for name in names}
+        try:
+            exact = (difference_of(above) + Polynomial({})).interval()
+        except OverflowError:
+            return False
         difference = Interval(max(difference.low, exact.low), min(difference.high, exact.high))
-    if parts[2] == "!=":
+    if comparison == "!=":
         return difference.low > 0 or difference.high < 0
-    if parts[2] == "==":
+    if comparison == "==":
         return difference.low == difference.high == 0
-    return all(_RELATIONS[parts[2]](end, 0) for end in (difference.low, difference.high))
+    return all(_RELATIONS[comparison](end, 0) for end in (difference.low, difference.high))
 
 
 class Polynomial:
@@ -91,9 +104,11 @@ class Polynomial:
         return Polynomial(sums)
 
     def __mul__(self, other):
-        products = collections.Counter()
+        products, other = collections.Counter(), _polynomial(other).terms
+        if len(self.terms) * len(other) > _LARGEST:
+            raise OverflowError("a product of too many terms")
         for names, coefficient in self.terms.items():
-            for more, factor in _polynomial(other).terms.items():
+            for more, factor in other.items():
                 products[tuple(sorted(names + more))] += coefficient * factor
         return Polynomial(products)
 
@@ -115,8 +130,3 @@ class Polynomial:
 
 def _polynomial(number):
     return number if isinstance(number, Polynomial) else Polynomial({(): number})
-
-
-def _value(text, found):
-    """Of sums and products of sizes, which the caller has looked at."""
-    return eval(text, {"__builtins__": {}}, found)

@@ -152,13 +152,13 @@ def text_of(call):
     return f"{targets}{',' if len(structure[1]) == 1 else ''} = {text}"
 
 
-class _Names(ast.NodeTransformer):
-    def __init__(self, operands, results):
-        self.names = {**{f"x{i}": name for i, name in enumerate(operands)}, **{f"r{i}": name for i, name in enumerate(results)}}
+class _Operands(ast.NodeTransformer):
+    def __init__(self, operands):
+        self.names = {f"x{i}": operand for i, operand in enumerate(operands)}
 
     def visit_Name(self, node):
         if node.id in self.names:
-            return ast.parse(self.names[node.id], mode="eval").body
+            return self.names[node.id]
         return node
 
 
@@ -246,7 +246,6 @@ def _is_size(node):
 
 
 def expression(callee, operands):
-    """(the call with these names for its operands, the results it gives in order or None for one array, numbers of operands written)."""
+    """(the call's syntax tree with these for its operands, the results it gives in order or None for one array, numbers of operands written)."""
     statement, results, written = parsed(callee)
-    call = _Names(operands, ()).visit(statement.value)
-    return ast.unparse(ast.fix_missing_locations(call)), results, [int(name[1:]) for name in written]
+    return _Operands(operands).visit(statement.value), results, [int(name[1:]) for name in written]

@@ -10,6 +10,9 @@ import math
 import re
 
 from framejit._errors import Error, GraphError
+from framejit._graph import code
+from framejit._graph.code import evaluated
+from framejit._graph.dtypes import library_name
 
 
 def _torch():
@@ -43,7 +46,7 @@ def _writer(core):
 
     class Writer(graph_code._Writer):
         def write(self, node, number):
-            self.lines.append(f"at_({number})")
+            self.line("at_(number)", number=number)
             super().write(node, number)
             if self.externs:
                 # The compiler's own objects: they read memory, which fake tensors have none of.
@@ -61,14 +64,8 @@ def _told(core, node):
     return f"the graph of {core.name}: {what}" + (f" ({file.rpartition('/')[2]}:{line})" if line else "")
 
 
-def _evaluated(size, values):
-    return size if isinstance(size, int) else eval(size, {"__builtins__": {}}, values)
-
-
 def _dtype(name):
-    from framejit._support.graph_code import _Named
-
-    return getattr(_torch(), _Named("torch").named(name).removeprefix("torch."))
+    return getattr(_torch(), library_name(name))
 
 
 class _Sizes:
@@ -102,8 +99,8 @@ class _Sizes:
             for row in waiting:
                 number, dividend, divisor, remainder = row
                 try:
-                    a, b = _evaluated(dividend, known), _evaluated(divisor, known)
-                except NameError:
+                    a, b = evaluated(dividend, known), evaluated(divisor, known)
+                except KeyError:
                     left.append(row)
                     continue
                 known[f"s{number}"] = a % b if remainder else a // b
@@ -146,7 +143,7 @@ class _Outgoing:
 
     def _fake(self, node, values, device):
         torch = _torch()
-        shape = [_evaluated(size, values) for size in node.shape]
+        shape = [evaluated(size, values) for size in node.shape]
         if not _has_fixed_layout(node):
             return torch.empty(shape, dtype=_dtype(node.dtype), device=device)
         return torch.empty_strided(shape, node.layout, dtype=_dtype(node.dtype), device=device)
@@ -161,7 +158,7 @@ class _Outgoing:
             strides, step = [], 1
             for size in reversed(node.shape):
                 strides.insert(0, step)
-                step *= max(1, _evaluated(size, values))
+                step *= max(1, evaluated(size, values))
             found.append(tuple(strides))
         return found
 
@@ -184,8 +181,8 @@ class _Outgoing:
         import numpy
 
         space = {"numpy": numpy, "math": math, "torch": _FactoryFunctions(torch), "at_": at, **writer.externs}
-        exec(compile(writer.text, f"<graph of {self.core.name}>", "exec"), space)
-        run, writes, count = space[writer.name], [i for i, _ in self.core.writes], len(self.core.outputs)
+        run = code.function(writer.definition, space, f"<graph of {self.core.name}>")
+        writes, count = [i for i, _ in self.core.writes], len(self.core.outputs)
 
         def copying(*arguments):
             """Values first: what shares memory with an input that is written is a copy."""
@@ -198,16 +195,15 @@ class _Outgoing:
             return results[:count]
 
         # make_fx names placeholders after parameters.
-        names = re.match(r"def \w+\((.*)\):", writer.text)[1]
-        called = {"run": run if self.functional or not writes else copying}
-        exec(f"def forward({names}): return run({names})", called)
+        called = {"run_": run if self.functional or not writes else copying}
+        forward = code.function(code.calling("forward", "run_", writer.parameters), called, "<forward>")
         try:
             with contextlib.ExitStack() as stack:
                 for context in (self.mode, torch.no_grad(), traceback.preserve_node_meta()):
                     stack.enter_context(context)
                 if device is not None:
                     stack.enter_context(torch.device(device))
-                module = make_fx(called["forward"])(*self.arguments)
+                module = make_fx(forward)(*self.arguments)
         except Error:
             raise
         except Exception as error:
@@ -216,7 +212,7 @@ class _Outgoing:
         finally:
             traceback.current_meta.clear()
         module.graph.eliminate_dead_code()
-        for node, name in zip([node for node in module.graph.nodes if node.op == "placeholder"], filter(None, names.split(", "))):
+        for node, name in zip([node for node in module.graph.nodes if node.op == "placeholder"], writer.parameters):
             node.target = name
             node._rename(name)
         module.recompile()

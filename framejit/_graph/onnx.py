@@ -17,7 +17,7 @@ import shutil
 import tempfile
 
 from framejit._errors import Error, GraphError
-from framejit._graph import calls
+from framejit._graph import calls, code
 from framejit._graph.dtypes import library_name
 from framejit._graph.names import in_words
 
@@ -320,23 +320,25 @@ def _trace(graph, node):
         raise GraphError("it is more than a function of the library called with arrays and constants")
     library = "numpy" if "numpy." in node.attrs["callee"].partition("(")[0] else "torch"
     names = [f"x{i}" for i in range(len(node.operands))]
-    call, results, written = calls.expression(node.attrs["callee"], names)
-    lines = []
-    for symbol in sorted(set(re.findall(r"\bs\d+\b", call))):
+    xs = [code.name(x) for x in names]
+    call, results, written = calls.expression(node.attrs["callee"], xs)
+    copy = "x.copy()" if library == "numpy" else "x.clone()"
+    lines = [code.statement(f"x = {copy}", x=xs[i]) for i in written]
+    for symbol in sorted(x.id for x in ast.walk(call) if isinstance(x, ast.Name) and code.is_symbol(x.id)):
         place = next(((i, axis) for i, x in enumerate(node.operands) for axis, size in enumerate(x.shape) if size == symbol), None)
         if place is None:
             raise GraphError(f"the size {symbol} is of none of its arrays")
-        lines.append(f"{symbol} = x{place[0]}.shape[{place[1]}]")
-    lines.append(f"made = {call}")
-    given = ["made"] if results is None else [f"made[{results.index(f'r{i}')}]" for i in range(len(results) - results.count("_"))]
-    copy = "copy" if library == "numpy" else "clone"
-    lines = [f"x{i} = x{i}.{copy}()" for i in written] + lines
+        lines.append(code.statement("symbol = x.shape[axis]", symbol=code.name(symbol), x=xs[place[0]], axis=place[1]))
+    lines.append(code.statement("made = call", call=call))
+    given = [code.name("made")] if results is None else [code.expression("made[i]", i=results.index(f"r{i}"))
+                                                         for i in range(len(results) - results.count("_"))]
     # A copy: a view of an operand would be none of the results.
-    lines.append(f"return {', '.join(f'{x}.{copy}()' for x in [*given, *(f'x{i}' for i in written)])}")
+    copies = [code.expression(copy, x=x) for x in [*given, *(xs[i] for i in written)]]
+    lines.append(code.statement("return copies", copies=copies[0] if len(copies) == 1 else tuple(copies)))
     space = {library: __import__(library), "__name__": library}
-    exec(f"def traced({', '.join(names)}):\n" + "".join(f"    {line}\n" for line in lines), space)
+    traced = code.function(code.definition("traced", code.plain_parameters(names), lines), space, "<traced>")
     before = set(graph)
-    made = graph.call(space["traced"], *node.operands, after=node)
+    made = graph.call(traced, *node.operands, after=node)
     for new in graph:
         if new not in before:
             new.file, new.line, new.module = node.file, node.line, node.module
@@ -439,7 +441,7 @@ class _Results:
         return (self.graph._layouts + [None] * len(self.outputs))[_output(tree)]
 
     def number(self, size):
-        return size if isinstance(size, int) else eval(size, {"__builtins__": {}}, self.point)
+        return code.evaluated(size, self.point)
 
     def rows(self, shape):
         """Strides of an array without gaps, row-major."""

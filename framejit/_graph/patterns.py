@@ -6,6 +6,8 @@ import sys
 
 from framejit import _core
 from framejit._errors import Error, GraphError
+from framejit._graph import code
+from framejit._graph.code import evaluated
 from framejit._graph.dtypes import library_name
 from framejit._graph.nodes import ArrayType, Graph
 
@@ -13,7 +15,7 @@ from framejit._graph.nodes import ArrayType, Graph
 def _example(graph, type, library):
     """An array of a type: no memory is touched, as nothing is computed. Sizes that differ between calls are marked."""
     seen = {symbol.name: symbol.seen for symbol in graph._symbols}
-    shape = [size if isinstance(size, int) else max(2, int(eval(size, {"__builtins__": {}}, seen))) for size in type.shape]
+    shape = [size if isinstance(size, int) else max(2, evaluated(size, seen)) for size in type.shape]
     if library == "torch":
         torch = sys.modules["torch"]
         made = torch.empty(shape, dtype=getattr(torch, library_name(type.dtype)))
@@ -47,11 +49,10 @@ def _captured(graph, function, types):
         shapes = [[i for i, size in enumerate(type.shape) if isinstance(size, str)] or None for type in types]
         parameters = {f"x{i}": axes for i, axes in enumerate(shapes) if axes}
         names = [f"x{i}" for i in range(len(types))]
-        space = {"function": function}
-        exec(f"def part({', '.join(names)}): return function({', '.join(names)})", space)
+        body = code.function(code.calling("part", "function", names), {"function": function}, "<part>")
         try:
             with _gradients(library):
-                part = capture(space["part"], *examples, dynamic_shapes=parameters or None)
+                part = capture(body, *examples, dynamic_shapes=parameters or None)
         except (Error, TypeError, AttributeError) as error:
             failures.append(error)
             continue

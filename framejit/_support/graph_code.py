@@ -1,10 +1,10 @@
 """A captured graph as a function of the array library alone: its source, which people can read and keep, and the function.
 
 Start at `source`. `operations` has one entry per row of ops.def: what NumPy writes, what torch writes, each given a `Statement`
-and the names of the operands; the result is an expression. A test checks that no row is missing. The back end "eager" runs
+and the names of the operands as syntax trees (_graph/code.py); the result is one too. A test checks that no row is missing. The back end "eager" runs
 these functions: it tells whether a difference comes from the capture or from the kernels.
 """
-import keyword
+import ast
 import linecache
 import math
 import re
@@ -14,7 +14,8 @@ import weakref
 import numpy
 
 from framejit._errors import GraphError
-from framejit._graph import calls
+from framejit._graph import calls, code
+from framejit._graph.code import any_of, expression as e, size as size_of
 from framejit._graph.dtypes import library_name
 
 _BYTES = {"bool": 1, "f16": 2, "bf16": 2}
@@ -39,9 +40,8 @@ def function(graph, library, checked=False, layouts=True):
     writer = _Writer(graph, library, checked, layouts)
     name = f"<graph of {graph.name}, {id(graph):x}>"
     space = {"numpy": numpy, "math": math, "GraphError": GraphError, library: sys.modules[library], **writer.externs}
-    exec(compile(writer.text, name, "exec"), space)
-    made = space[writer.name]
-    linecache.cache[name] = (len(writer.text), None, writer.text.splitlines(True), name)
+    made, text = code.function(writer.definition, space, name), writer.text
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     weakref.finalize(made, linecache.cache.pop, name, None)
     return made
 
@@ -82,22 +82,23 @@ def _needs_torch(graph):
 class _Writer:
     def __init__(self, graph, library, checked, layouts=True):
         self.layouts = layouts
-        self.library, self.lines, self.externs = library, [], {}
+        self.library, self.body, self.comments, self.externs = library, [], {}, {}
         self.symbols = len(graph.symbols)
         self.names, self.dtypes, self.shapes = {}, {}, {}
-        self.taken = {library, "numpy", "math", "sum", "range", "len", "max", "min", "complex", "slice", "ValueError", "GraphError"}
+        self.taken = {library, "numpy", "math", "sum", "range", "len", "list", "str", "int", "max", "min", "complex", "slice", "ValueError",
+                      "GraphError"}
         self.name = self.identifier(graph.name)
-        parameters = []
+        self.parameters = []
         for value, name, dtype, shape in graph.inputs:
             self.names[value] = self.identifier(name.rpartition("L.")[2])
             self.dtypes[value], self.shapes[value] = dtype, shape
-            parameters.append(self.names[value])
+            self.parameters.append(self.names[value])
         known = self.known = {f"s{number}" for number in graph.integers}
-        parameters += [f"s{number}" for number in graph.integers]
+        self.parameters += [f"s{number}" for number in graph.integers]
         for value, _, _, shape in graph.inputs:
             for axis, size in enumerate(shape):
-                if isinstance(size, str) and size.isidentifier() and size not in known:
-                    self.lines.append(f"{size} = {self.names[value]}.shape[{axis}]")
+                if code.is_symbol(size) and size not in known:
+                    self.line("size = x.shape[axis]", size=code.name(size), x=self.value(value), axis=axis)
                     known.add(size)
         self.waiting = list(graph.definitions)
         self.define()
@@ -108,27 +109,41 @@ class _Writer:
             if node.op in ("nonzero", "as_size"):
                 known.add(str(node.attrs["count"]))
                 self.define()
-        results = ", ".join(self.names[value] for value in [*graph.outputs, *(value for _, value in graph.writes)])
-        self.lines.append(f"return [{results}]")
-        self.text = f"def {self.name}({', '.join(parameters)}):\n" + "".join(f"    {line}\n" for line in self.lines)
+        results = [self.value(value) for value in [*graph.outputs, *(value for _, value in graph.writes)]]
+        self.line("return results", results=results)
+
+    @property
+    def definition(self):
+        return code.definition(self.name, code.plain_parameters(self.parameters), self.body)
+
+    @property
+    def text(self):
+        return code.text(self.definition, self.comments)
+
+    def line(self, template, /, **holes):
+        self.body.append(code.statement(template, **holes))
+
+    def value(self, number):
+        return code.name(self.names[number])
 
     def check(self, graph):
         bounds = {name: (low, high) for name, low, high, *_ in graph.symbols}
         for value, name, dtype, shape in graph.inputs:
-            x, wanted = self.names[value], f"{dtype}[{', '.join(map(str, shape))}]"
-            found = f"{{{x}.dtype}}{{list({x}.shape)}}"
-            message = f"the graph of {graph.name} takes {wanted} as %{x}, not "
+            x, wanted = self.value(value), f"{dtype}[{', '.join(map(str, shape))}]"
+            message = f"the graph of {graph.name} takes {wanted} as %{self.names[value]}, not "
             named = _Named(self.library).named(dtype)
-            sizes = [f"{x}.shape[{axis}] != {_size(size)}" for axis, size in enumerate(shape)]
-            ranges = [f"{size} < {bounds[size][0]}" for size in shape if size in bounds and bounds[size][0] > 0]
-            ranges += [f"{size} > {bounds[size][1]}" for size in shape if size in bounds and bounds[size][1] < 2**62]
-            test = " or ".join([f"{x}.dtype != {named}", f"len({x}.shape) != {len(shape)}", *sizes, *ranges])
-            self.lines.append(f"if {test}:")
-            self.lines.append(f"    raise GraphError({message!r} + f\"{found}\")")
+            sizes = [e("x.shape[axis] != size", x=x, axis=axis, size=size_of(size)) for axis, size in enumerate(shape)]
+            ranged = [(size_of(size), *bounds[size]) for size in shape if size in bounds]
+            ranges = [e("size < low", size=size, low=low) for size, low, _ in ranged if low > 0]
+            ranges += [e("size > high", size=size, high=high) for size, _, high in ranged if high < 2**62]
+            test = any_of([e("x.dtype != named", x=x, named=named), e("len(x.shape) != rank", x=x, rank=len(shape)), *sizes, *ranges])
+            self.line("if test:\n    raise GraphError(message + str(x.dtype) + str(list(x.shape)))", test=test, message=message, x=x)
 
     def identifier(self, name):
         plain = re.sub(r"\W+", "_", name).strip("_") or "x"
-        plain = f"x{plain}" if plain[0].isdigit() else f"{plain}_" if keyword.iskeyword(plain) else plain
+        plain = f"x{plain}" if plain[0].isdigit() else plain
+        if not code.is_name(plain):  # a keyword, or a letter that is none of identifiers
+            plain = re.sub(r"\W", "_", plain, flags=re.ASCII) + "_"
         if re.fullmatch(r"[sv]\d+(_\d+)?", plain):  # sizes and values
             plain += "_"
         found, count = plain, 1
@@ -142,8 +157,8 @@ class _Writer:
         """Symbols that are quotients or remainders of others, as soon as those are known."""
         for row in list(self.waiting):
             symbol, dividend, divisor, remainder = row
-            if set(re.findall(r"s\d+", f"{dividend} {divisor}")) <= self.known:
-                self.lines.append(f"s{symbol} = ({dividend}) {'%' if remainder else '//'} ({divisor})")
+            if code.symbols(dividend) | code.symbols(divisor) <= self.known:
+                self.line("symbol = computed", symbol=code.name(f"s{symbol}"), computed=code.quotient(dividend, divisor, remainder))
                 self.known.add(f"s{symbol}")
                 self.waiting.remove(row)
 
@@ -153,13 +168,13 @@ class _Writer:
             self.dtypes[result], self.shapes[result] = dtype, shape
         statement = Statement(self, node, number)
         write = operations[node.op][0 if self.library == "numpy" else 1]
-        made = write(statement, *(self.names[value] for value in node.operands))
+        made = write(statement, *(self.value(value) for value in node.operands))
         if self.library == "numpy" and not statement.shape and node.op not in ("constant", "dim", "extern_call"):
-            made = f"numpy.asarray({made})"  # its operations give scalars
-        names = ", ".join(self.names[value] for value in node.results)
+            made = e("numpy.asarray(made)", made=made)  # its operations give scalars
         file, line, _ = node.location
-        where = f"  # {file.rpartition('/')[2]}:{line}" if line else ""
-        self.lines.append(f"{names}{',' if node.op == 'extern_call' else ''} = {made}{where}")
+        if line:
+            self.comments[len(self.body)] = code.place(file, line)
+        self.body.append(code.assigned([self.names[value] for value in node.results], made, one=node.op != "extern_call" and len(node.results) == 1))
 
 
 class _Named:
@@ -167,11 +182,11 @@ class _Named:
         self.library = library
 
     def named(self, dtype):
-        return f"{self.library}.{library_name(dtype)}"
+        return e(f"{self.library}.{library_name(dtype)}")
 
 
 class Statement(_Named):
-    """One node: attributes as text."""
+    """One node."""
 
     def __init__(self, writer, node, number):
         self.writer, self.node, self.number = writer, node, number
@@ -180,13 +195,16 @@ class Statement(_Named):
         (self.type, self.shape), *_ = [*node.types, (None, None)]
         self.dtype = self.named(self.type) if self.type else None
 
-    def line(self, text):
+    def line(self, template, /, **holes):
         """A statement before the one that gives the result its name."""
-        self.writer.lines.append(text)
+        self.writer.line(template, **holes)
+
+    def set_part(self, array, index, value):
+        self.line("array[index] = value", array=array, index=index, value=value)
 
     def variable(self, name):
         """A name that nothing else has."""
-        return self.writer.identifier(f"{name}{self.number}")
+        return code.name(self.writer.identifier(f"{name}{self.number}"))
 
     def operand_type(self, i=0):
         return self.writer.dtypes[self.node.operands[i]]
@@ -195,53 +213,57 @@ class Statement(_Named):
         return self.writer.shapes[self.node.operands[i]]
 
     def part(self, starts, sizes, whole):
-        """(text of an index, axes to flip): NumPy's and torch's positive slices for steps of either sign."""
+        """(an index, axes to flip): NumPy's and torch's positive slices for steps of either sign."""
         index, flipped = [], []
         for axis, (start, size, step, all_of_it) in enumerate(zip(starts, sizes, self.attrs["steps"], whole)):
             if step == 1 and start == 0 and size == all_of_it:
-                index.append(":")
+                index.append(ast.Slice())
             elif step > 0:
-                stop = f"{_plus(start, _times(size, step))}"
-                index.append(f"{start}:{stop}" + (f":{step}" if step != 1 else ""))
+                index.append(_from_to(start, _plus(start, _times(size, step)), step))
             else:
                 flipped.append(axis)
                 # From the last element on: none of them is at `start - step` where there are none.
                 last = _plus(_plus(start, _times(size, step)), -step)
-                index.append(f"{last}:{_plus(start, 1)}" + (f":{-step}" if step != -1 else ""))
-        return ", ".join(index) or "...", flipped
+                index.append(_from_to(last, _plus(start, 1), -step))
+        return _index(index), flipped
 
 
-def _size(size):
-    return str(size) if isinstance(size, int) or size.isidentifier() else f"({size})"
+def _from_to(start, stop, step=1):
+    return ast.Slice(*(None if x is None else size_of(x) for x in (start, stop)), size_of(step) if step != 1 else None)
+
+
+def _index(items):
+    """What stands between the brackets of `x[...]`."""
+    return (items[0] if len(items) == 1 else ast.Tuple(items, ast.Load())) if items else ast.Constant(...)
 
 
 def _plus(a, b):
     if isinstance(a, int) and isinstance(b, int):
         return a + b
-    return str(a) if b == 0 else str(b) if a == 0 else f"{_size(a)} + {_size(b)}"
+    return size_of(a) if b == 0 else size_of(b) if a == 0 else e("a + b", a=size_of(a), b=size_of(b))
 
 
 def _times(a, b):
-    return a * b if isinstance(a, int) else a if b == 1 else f"{_size(a)}*{_size(b)}"
+    return a * b if isinstance(a, int) and isinstance(b, int) else size_of(a) if b == 1 else e("a * b", a=size_of(a), b=size_of(b))
 
 
-def _tuple(items):
-    texts = [str(item) for item in items]
-    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+def _sizes(items):
+    """The tuple of a shape."""
+    return tuple(map(size_of, items))
 
 
 def _literal(value):
     if isinstance(value, complex):
-        return f"complex({_literal(value.real)}, {_literal(value.imag)})"
+        return e("complex(a, b)", a=_literal(value.real), b=_literal(value.imag))
     if isinstance(value, float) and not math.isfinite(value):
-        return "math.nan" if math.isnan(value) else "math.inf" if value > 0 else "-math.inf"
-    return repr(value)
+        return e("math.nan" if math.isnan(value) else "math.inf" if value > 0 else "-math.inf")
+    return code.tree(value)
 
 
 def _plain(numpy_name, torch_name=None):
     """A function of both libraries that takes the operands and nothing else."""
     def call(function):
-        return lambda step, *xs: f"{step.library}.{function}({', '.join(xs)})"
+        return lambda step, *xs: e(f"{step.library}.{function}(*xs)", xs=xs)
 
     return call(numpy_name), call(torch_name or numpy_name)
 
@@ -251,15 +273,16 @@ def _same(write):
     return write, write
 
 
-def _infix(operator):
-    return _same(lambda step, a, b: f"{a} {operator} {b}")
+def _form(template):
+    """Written alike, of the operands a and b."""
+    return _same(lambda step, *xs: e(template, **dict(zip("ab", xs))))
 
 
 def _typed(*pair):
     """The library's result may be of another type than the graph's."""
     numpy_form, torch_form = pair
-    return (lambda step, *xs: f"({numpy_form(step, *xs)}).astype({step.dtype})",
-            lambda step, *xs: f"({torch_form(step, *xs)}).to({step.dtype})")
+    return (lambda step, *xs: e("x.astype(dtype)", x=numpy_form(step, *xs), dtype=step.dtype),
+            lambda step, *xs: e("x.to(dtype)", x=torch_form(step, *xs), dtype=step.dtype))
 
 
 def _extreme(name):
@@ -267,60 +290,59 @@ def _extreme(name):
     def by_numpy(step, a, b):
         function, kind = getattr(numpy, name), getattr(numpy, library_name(step.type).replace("bool", "bool_"))
         takes_second = step.type[0] == "f" and numpy.signbit(function(kind(0), kind(-0.0))) != numpy.signbit(kind(0))
-        return f"numpy.{name}({b}, {a})" if takes_second else f"numpy.{name}({a}, {b})"
+        return e(f"numpy.{name}(*xs)", xs=(b, a) if takes_second else (a, b))
 
     return by_numpy, _plain(name)[1]
 
 
 def _over_axes(numpy_name, torch_name, of_type=False):
     """of_type: sums and products, in the type of the operand. torch's products are over one axis."""
-    def dtype(step):
-        return f", dtype={step.dtype}" if of_type else ""
+    typed = ", dtype=dtype" if of_type else ""
 
     def over_torch(step, x):
         axes = sorted(step.attrs["axes"], reverse=True)
-        for axis in axes if torch_name == "prod" or len(axes) == 1 else [_tuple(step.attrs["axes"])]:
-            x = f"{x}.{torch_name}({axis}{dtype(step)})"
+        for axis in axes if torch_name == "prod" or len(axes) == 1 else [tuple(step.attrs["axes"])]:
+            x = e(f"x.{torch_name}(axis{typed})", x=x, axis=axis, dtype=step.dtype)
         return x
 
-    return lambda step, x: f"numpy.{numpy_name}({x}, axis={_tuple(step.attrs['axes'])}{dtype(step)})", over_torch
+    return lambda step, x: e(f"numpy.{numpy_name}(x, axis=axes{typed})", x=x, axes=tuple(step.attrs["axes"]), dtype=step.dtype), over_torch
 
 
 def _rounded(numpy_name, torch_name=None):
     """Older versions of NumPy make floats of integers."""
     by_numpy, by_torch = _plain(numpy_name, torch_name)
-    return lambda step, x: by_numpy(step, x) if step.type[0] == "f" else f"{x}.copy()", by_torch
+    return lambda step, x: by_numpy(step, x) if step.type[0] == "f" else e("x.copy()", x=x), by_torch
 
 
 def _iota(step):
     axis = step.attrs["axis"]
-    line = f"{step.library}.arange({step.shape[axis]}, dtype={step.dtype})"
+    line = e(f"{step.library}.arange(size, dtype=dtype)", size=size_of(step.shape[axis]), dtype=step.dtype)
     if len(step.shape) == 1:
         return line
     within = [-1] + [1] * (len(step.shape) - axis - 1)
-    return f"{step.library}.broadcast_to({line}.reshape({_tuple(within)}), {_tuple(step.shape)})"
+    return e(f"{step.library}.broadcast_to(line.reshape(within), shape)", line=line, within=tuple(within), shape=_sizes(step.shape))
 
 
 def _cast_numpy(step, x):
     if step.operand_type()[0] == "c" and step.type[0] not in "c" and step.type != "bool":
-        x += ".real"
-    return f"{x}.astype({step.dtype})"
+        x = e("x.real", x=x)
+    return e("x.astype(dtype)", x=x, dtype=step.dtype)
 
 
 def _cast_torch(step, x):
     if step.operand_type()[0] == "c" and step.type[0] != "c" and step.type != "bool":
-        x += ".real"
-    return f"{x}.to({step.dtype})"
+        x = e("x.real", x=x)
+    return e("x.to(dtype)", x=x, dtype=step.dtype)
 
 
 def _trunc_div(step, a, b):
     # fmod has the sign of the dividend: what is left divides exactly.
-    return f"numpy.floor_divide({a} - numpy.fmod({a}, {b}), {b})"
+    return e("numpy.floor_divide(a - numpy.fmod(a, b), b)", a=a, b=b)
 
 
 def _popcount(step, x):
     bits = 8 * (_BYTES.get(step.type) or int(step.type[1:]) // 8)
-    return f"sum((({x} >> bit) & 1 for bit in range({bits})), {x} * 0)"
+    return e("sum(((x >> bit) & 1 for bit in range(bits)), x * 0)", x=x, bits=bits)
 
 
 def _broadcast(step, x):
@@ -331,89 +353,91 @@ def _broadcast(step, x):
     while within and within[0] == 1 and 0 not in step.attrs["dims"] and len(within) > len(step.operand_shape()):
         within.pop(0)
     if tuple(within) != tuple(step.operand_shape()):
-        x = f"{x}.reshape({_tuple(within)})"
-    return f"{step.library}.broadcast_to({x}, {_tuple(step.shape)})"
+        x = e("x.reshape(within)", x=x, within=_sizes(within))
+    return e(f"{step.library}.broadcast_to(x, shape)", x=x, shape=_sizes(step.shape))
 
 
 def _flip(step, x, axes):
-    return f"{step.library}.flip({x}, {_tuple(axes)})" if axes else x
+    return e(f"{step.library}.flip(x, axes)", x=x, axes=tuple(axes)) if axes else x
 
 
 def _slice(step, x):
     index, flipped = step.part(step.attrs["starts"], step.shape, step.operand_shape())
-    return _flip(step, f"{x}[{index}]", flipped)
+    return _flip(step, e("x[index]", x=x, index=index), flipped)
 
 
 def _copy(step, x):
-    return f"{x}.copy()" if step.library == "numpy" else f"{x}.clone(memory_format=torch.contiguous_format)"
+    return e("x.copy()" if step.library == "numpy" else "x.clone(memory_format=torch.contiguous_format)", x=x)
 
 
 def _windows_numpy(step, x):
     axis, size, apart = step.attrs["axis"], step.attrs["size"], step.attrs["step"]
     if size == 0 or step.operand_shape()[axis] == 0:
-        return f"numpy.zeros({_tuple(step.shape)}, {step.dtype})"
-    within = ":, " * axis + (f":{_plus(_times(step.shape[axis], apart), 1 - apart)}" + (f":{apart}" if apart != 1 else ""))
-    return f"numpy.lib.stride_tricks.sliding_window_view({x}, {size}, {axis})[{within}]"
+        return e("numpy.zeros(shape, dtype)", shape=_sizes(step.shape), dtype=step.dtype)
+    within = [ast.Slice()] * axis + [_from_to(None, _plus(_times(step.shape[axis], apart), 1 - apart), apart)]
+    return e("numpy.lib.stride_tricks.sliding_window_view(x, size, axis)[within]", x=x, size=size_of(size), axis=axis, within=_index(within))
 
 
 def _windows_torch(step, x):
     axis = step.attrs["axis"]
-    return f"{x}.unfold({axis}, {step.attrs['size']}, {step.attrs['step']}).narrow({axis}, 0, {step.shape[axis]})"
+    return e("x.unfold(axis, size, step).narrow(axis, 0, count)", x=x, axis=axis, size=size_of(step.attrs["size"]),
+             step=size_of(step.attrs["step"]), count=size_of(step.shape[axis]))
 
 
 def _slice_update(step, base, update):
     index, flipped = step.part(step.attrs["starts"], step.operand_shape(1), step.shape)
     result = step.variable("updated")
-    step.line(f"{result} = {_copy(step, base)}")
-    step.line(f"{result}[{index}] = {_flip(step, update, flipped)}")
+    step.line("result = copy", result=result, copy=_copy(step, base))
+    step.set_part(result, index, _flip(step, update, flipped))
     return result
 
 
 def _pad(step, x, value):
     low, high, inner = step.attrs["low"], step.attrs["high"], step.operand_shape()
     result = step.variable("padded")
-    step.line(f"{result} = {_copy(step, f'{step.library}.broadcast_to({value}, {_tuple(step.shape)})')}")
+    step.line("result = copy", result=result,
+              copy=_copy(step, e(f"{step.library}.broadcast_to(value, shape)", value=value, shape=_sizes(step.shape))))
     inside, kept = [], []
     for size, before, after in zip(inner, low, high):
         if all(isinstance(number, int) for number in (size, before, after)):
             # A negative pad crops.
-            inside.append(f"{max(before, 0)}:{max(before, 0) + size + min(before, 0) + min(after, 0)}")
-            kept.append(f"{max(-before, 0)}:{size + min(after, 0)}")
+            inside.append(_from_to(max(before, 0), max(before, 0) + size + min(before, 0) + min(after, 0)))
+            kept.append(_from_to(max(-before, 0), size + min(after, 0)))
         else:
-            before, after, size = _size(before), _size(after), _size(size)
-            inside.append(f"max({before}, 0):max({before}, 0) + {size} + min({before}, 0) + min({after}, 0)")
-            kept.append(f"max(-{before}, 0):{size} + min({after}, 0)")
-    step.line(f"{result}[{', '.join(inside) or '...'}] = {x}[{', '.join(kept) or '...'}]")
+            sizes = {"before": size_of(before), "after": size_of(after), "size": size_of(size)}
+            inside.append(ast.Slice(e("max(before, 0)", **sizes), e("max(before, 0) + size + min(before, 0) + min(after, 0)", **sizes)))
+            kept.append(ast.Slice(e("max(-before, 0)", **sizes), e("size + min(after, 0)", **sizes)))
+    step.set_part(result, _index(inside), e("x[kept]", x=x, kept=_index(kept)))
     return result
 
 
 def _picked(step, indices):
-    return ", ".join([":"] * step.attrs["axis"] + list(indices))
+    return _index([ast.Slice()] * step.attrs["axis"] + list(indices))
 
 
 def _gather(step, x, *indices):
-    return f"{x}[{_picked(step, indices)}]"
+    return e("x[picked]", x=x, picked=_picked(step, indices))
 
 
 def _take_along_torch(step, x, indices):
     axis = step.attrs["axis"]
     # torch's own function takes no negative indices.
-    size = _size(step.operand_shape()[axis])
-    return f"torch.gather({x}, {axis}, torch.where({indices} < 0, {indices} + {size}, {indices}))"
+    return e("torch.gather(x, axis, torch.where(indices < 0, indices + size, indices))", x=x, axis=axis, indices=indices,
+             size=size_of(step.operand_shape()[axis]))
 
 
 def _scatter(step, base, updates, *indices):
     result = step.variable("scattered")
-    step.line(f"{result} = {base}.{'copy' if step.library == 'numpy' else 'clone'}()")
-    step.line(f"{result}[{_picked(step, indices)}] = {updates}")
+    step.line(f"result = base.{'copy' if step.library == 'numpy' else 'clone'}()", result=result, base=base)
+    step.set_part(result, _picked(step, indices), updates)
     return result
 
 
 def _scatter_add_numpy(step, base, updates, *indices):
     result = step.variable("added")
-    step.line(f"{result} = {base}.copy()")
-    axes = ["slice(None)"] * step.attrs["axis"] + list(indices)
-    step.line(f"numpy.add.at({result}, {_tuple(axes)}, {updates})")
+    step.line("result = base.copy()", result=result, base=base)
+    axes = [e("slice(None)")] * step.attrs["axis"] + list(indices)
+    step.line("numpy.add.at(result, axes, updates)", result=result, axes=tuple(axes), updates=updates)
     return result
 
 
@@ -424,19 +448,20 @@ def _scatter_add_torch(step, base, updates, *indices):
     rows, of_updates = len(step.operand_shape(2)), len(step.operand_shape(1))
     moved = [*range(axis, axis + rows), *range(axis), *range(axis + rows, of_updates)]
     back = [order.index(i) for i in range(rank)]
-    moved = f"{updates}.permute({_tuple(moved)})"
-    return (f"{base}.permute({_tuple(order)}).contiguous().index_put({_tuple(indices)}, {moved}, accumulate=True)"
-            f".permute({_tuple(back)})")
+    return e("base.permute(order).contiguous().index_put(indices, updates.permute(moved), accumulate=True).permute(back)",
+             base=base, order=tuple(order), indices=tuple(indices), updates=updates, moved=tuple(moved), back=tuple(back))
 
 
 def _counted(result, size):
+    """result, size: what is counted, of x, and the count, of found."""
     def counted(step, x):
-        found, count = step.variable("counted"), step.attrs["count"]
-        step.line(f"{found} = {result(x)}")
-        step.line(f"{count} = {size(found)}")
+        found, symbol = step.variable("counted"), step.attrs["count"]
+        count = size_of(symbol)
+        step.line(f"found = {result}", found=found, x=x)
+        step.line(f"count = {size}", found=found, count=count)
         if step.attrs["excluded"]:
-            step.line(f"if {count} in {_tuple(step.attrs['excluded'])}:")
-            step.line(f"    raise ValueError(f'the graph is wrong where {count} is {{{count}}}')")
+            step.line("if count in excluded:\n    raise ValueError(message + str(count))", count=count,
+                      excluded=tuple(step.attrs["excluded"]), message=f"the graph is wrong where {symbol} is ")
         return found
 
     return counted
@@ -449,21 +474,21 @@ def _torch_call(step, *xs):
     for i, (x, layout) in enumerate(zip(xs, step.attrs["operand_strides"])):
         name = step.variable(f"operand{i}_of_")
         if not step.writer.layouts:
-            step.line(f"{name} = {x}.contiguous()")
+            step.line("name = x.contiguous()", name=name, x=x)
             arrays.append(name)
             continue
-        step.line(f"{name} = {x}")
-        strides = f"{name}.contiguous().stride()" if layout is None else _tuple(layout)
-        step.line(f"if {name}.stride() != {strides}:")
-        step.line(f"    {name} = torch.empty_strided({name}.shape, {strides}, dtype={name}.dtype).copy_({name})")
+        step.line("name = x", name=name, x=x)
+        strides = e("name.contiguous().stride()", name=name) if layout is None else _sizes(layout)
+        step.line("if name.stride() != strides:\n    name = torch.empty_strided(name.shape, strides, dtype=name.dtype).copy_(name)",
+                  name=name, strides=strides)
         arrays.append(name)
     callee = step.attrs["callee"]
     if calls.is_text(callee):
         return _library_call(step, arrays)
     name = step.variable(re.sub(r"\W+", "_", callee).strip("_") + "_")
-    step.writer.externs[name] = step.node.call
-    sizes = (f"s{i}" if f"s{i}" in step.writer.known else "0" for i in range(step.writer.symbols))
-    return f"{name}([{', '.join(arrays)}], [{', '.join(sizes)}])"
+    step.writer.externs[name.id] = step.node.call
+    sizes = [code.name(f"s{i}") if f"s{i}" in step.writer.known else 0 for i in range(step.writer.symbols)]
+    return e("name(arrays, sizes)", name=name, arrays=arrays, sizes=sizes)
 
 
 def _library_call(step, arrays):
@@ -472,19 +497,21 @@ def _library_call(step, arrays):
     arrays = list(arrays)
     for i in calls.expression(step.attrs["callee"], arrays)[2]:
         copied = step.variable(f"written{i}_in_")
-        step.line(f"{copied} = {arrays[i]}.{copy}()")
+        step.line(f"copied = x.{copy}()", copied=copied, x=arrays[i])
         arrays[i] = copied
     call, results, written = calls.expression(step.attrs["callee"], arrays)
     contents = [arrays[i] for i in written]
     if results is None:
-        one = call if step.library == "torch" else f"numpy.asarray({call})"
-        return f"[{', '.join([one, *contents])}]"
+        return [call if step.library == "torch" else e("numpy.asarray(call)", call=call), *contents]
     found = step.variable("results")
-    step.line(f"{found} = {call}" if results else call)
-    given = [f"{found}[{results.index(f'r{i}')}]" for i in range(len(step.node.results) - len(written))]
+    if results:
+        step.line("found = call", found=found, call=call)
+    else:
+        step.line("call", call=call)
+    given = [e("found[number]", found=found, number=results.index(f"r{i}")) for i in range(len(step.node.results) - len(written))]
     if step.library != "torch":  # some functions give numbers there
-        given = [f"numpy.asarray({one})" for one in given]
-    return "[" + ", ".join([*given, *contents]) + "]"
+        given = [e("numpy.asarray(one)", one=one) for one in given]
+    return [*given, *contents]
 
 
 def _numpy_call(step, *xs):
@@ -499,17 +526,17 @@ def _no_numpy(step, *xs):
 
 
 operations = {
-    "constant": (lambda step: f"numpy.array({_literal(step.attrs['value'])}).astype({step.dtype})",
-                 lambda step: f"torch.tensor({_literal(step.attrs['value'])}, dtype={step.dtype})"),
-    "dim": (lambda step: f"numpy.array({step.attrs['value']}, {step.dtype})",
-            lambda step: f"torch.tensor({step.attrs['value']}, dtype={step.dtype})"),
+    "constant": (lambda step: e("numpy.array(value).astype(dtype)", value=_literal(step.attrs["value"]), dtype=step.dtype),
+                 lambda step: e("torch.tensor(value, dtype=dtype)", value=_literal(step.attrs["value"]), dtype=step.dtype)),
+    "dim": (lambda step: e("numpy.array(value, dtype)", value=size_of(step.attrs["value"]), dtype=step.dtype),
+            lambda step: e("torch.tensor(value, dtype=dtype)", value=size_of(step.attrs["value"]), dtype=step.dtype)),
     "iota": _same(_iota),
     # one operand
-    "neg": _same(lambda step, x: f"-{x}"),
+    "neg": _form("-a"),
     "abs": _plain("abs"),
     "sign": _plain("sign", "sgn"),
     "sqrt": _plain("sqrt"),
-    "rsqrt": (lambda step, x: f"1 / numpy.sqrt({x})", lambda step, x: f"{x}.rsqrt()"),
+    "rsqrt": (_form("1 / numpy.sqrt(a)")[0], _form("a.rsqrt()")[1]),
     "exp": _plain("exp"),
     "exp2": _plain("exp2"),
     "expm1": _plain("expm1"),
@@ -529,8 +556,7 @@ operations = {
     "asinh": _plain("arcsinh"),
     "acosh": _plain("arccosh"),
     "atanh": _plain("arctanh"),
-    "erf": _typed(lambda step, x: f"numpy.vectorize(math.erf, otypes=[numpy.float64])({x})",
-                  lambda step, x: f"{x}.erf()"),
+    "erf": _typed(_form("numpy.vectorize(math.erf, otypes=[numpy.float64])(a)")[0], _form("a.erf()")[1]),
     "floor": _rounded("floor"),
     "ceil": _rounded("ceil"),
     "round": _rounded("rint", "round"),
@@ -540,17 +566,17 @@ operations = {
     "is_finite": _plain("isfinite"),
     "sign_bit": _plain("signbit"),
     "logical_not": _plain("logical_not"),
-    "bit_not": _same(lambda step, x: f"~{x}"),
+    "bit_not": _form("~a"),
     "popcount": _typed(*_same(_popcount)),
     "cast": (_cast_numpy, _cast_torch),
     # two operands
-    "add": _infix("+"),
-    "sub": _infix("-"),
-    "mul": _infix("*"),
-    "div": _infix("/"),
-    "floor_div": _infix("//"),
-    "mod": _infix("%"),
-    "trunc_div": (_trunc_div, lambda step, a, b: f"torch.div({a}, {b}, rounding_mode='trunc')"),
+    "add": _form("a + b"),
+    "sub": _form("a - b"),
+    "mul": _form("a * b"),
+    "div": _form("a / b"),
+    "floor_div": _form("a // b"),
+    "mod": _form("a % b"),
+    "trunc_div": (_trunc_div, _form("torch.div(a, b, rounding_mode='trunc')")[1]),
     "fmod": _plain("fmod"),
     "pow": _plain("power", "pow"),
     "atan2": _plain("arctan2"),
@@ -560,29 +586,29 @@ operations = {
     "minimum": _extreme("minimum"),
     "fmax": _plain("fmax"),
     "fmin": _plain("fmin"),
-    "eq": _infix("=="),
-    "ne": _infix("!="),
-    "lt": _infix("<"),
-    "le": _infix("<="),
-    "gt": _infix(">"),
-    "ge": _infix(">="),
-    "bit_and": _infix("&"),
-    "bit_or": _infix("|"),
-    "bit_xor": _infix("^"),
-    "shift_left": _infix("<<"),
-    "shift_right": _infix(">>"),
+    "eq": _form("a == b"),
+    "ne": _form("a != b"),
+    "lt": _form("a < b"),
+    "le": _form("a <= b"),
+    "gt": _form("a > b"),
+    "ge": _form("a >= b"),
+    "bit_and": _form("a & b"),
+    "bit_or": _form("a | b"),
+    "bit_xor": _form("a ^ b"),
+    "shift_left": _form("a << b"),
+    "shift_right": _form("a >> b"),
     "where": _plain("where"),
-    "fma": (_no_numpy, lambda step, a, b, c: f"torch.addcmul({c}, {a}, {b})"),
+    "fma": (_no_numpy, lambda step, a, b, c: e("torch.addcmul(c, a, b)", a=a, b=b, c=c)),
     # index maps
     "broadcast": _same(_broadcast),
-    "reshape": _same(lambda step, x: f"{x}.reshape({_tuple(step.shape)})"),
-    "transpose": (lambda step, x: f"{x}.transpose({_tuple(step.attrs['permutation'])})",
-                  lambda step, x: f"{x}.permute({_tuple(step.attrs['permutation'])})"),
+    "reshape": _same(lambda step, x: e("x.reshape(shape)", x=x, shape=_sizes(step.shape))),
+    "transpose": (lambda step, x: e("x.transpose(order)", x=x, order=tuple(step.attrs["permutation"])),
+                  lambda step, x: e("x.permute(order)", x=x, order=tuple(step.attrs["permutation"]))),
     "slice": _same(_slice),
     "windows": (_windows_numpy, _windows_torch),
     "pad": _same(_pad),
-    "concat": (lambda step, *xs: f"numpy.concatenate({_tuple(xs)}, {step.attrs['axis']})",
-               lambda step, *xs: f"torch.cat({_tuple(xs)}, {step.attrs['axis']})"),
+    "concat": (lambda step, *xs: e("numpy.concatenate(xs, axis)", xs=xs, axis=step.attrs["axis"]),
+               lambda step, *xs: e("torch.cat(xs, axis)", xs=xs, axis=step.attrs["axis"])),
     "slice_update": _same(_slice_update),
     # reductions
     "reduce_sum": _over_axes("sum", "sum", of_type=True),
@@ -591,21 +617,20 @@ operations = {
     "reduce_min": _over_axes("min", "amin"),
     "reduce_and": _over_axes("all", "all"),
     "reduce_or": _over_axes("any", "any"),
-    "argmax": _same(lambda step, x: f"{step.library}.argmax({x}, {step.attrs['axis']})"),
-    "argmin": _same(lambda step, x: f"{step.library}.argmin({x}, {step.attrs['axis']})"),
+    "argmax": _same(lambda step, x: e(f"{step.library}.argmax(x, axis)", x=x, axis=step.attrs["axis"])),
+    "argmin": _same(lambda step, x: e(f"{step.library}.argmin(x, axis)", x=x, axis=step.attrs["axis"])),
     # scans
-    "cumsum": _same(lambda step, x: f"{x}.cumsum({step.attrs['axis']}, dtype={step.dtype})"),
-    "cumprod": _same(lambda step, x: f"{x}.cumprod({step.attrs['axis']}, dtype={step.dtype})"),
+    "cumsum": _same(lambda step, x: e("x.cumsum(axis, dtype=dtype)", x=x, axis=step.attrs["axis"], dtype=step.dtype)),
+    "cumprod": _same(lambda step, x: e("x.cumprod(axis, dtype=dtype)", x=x, axis=step.attrs["axis"], dtype=step.dtype)),
     # indices as data
     "gather": _same(_gather),
-    "take_along": (lambda step, x, indices: f"numpy.take_along_axis({x}, {indices}, {step.attrs['axis']})",
+    "take_along": (lambda step, x, indices: e("numpy.take_along_axis(x, indices, axis)", x=x, indices=indices, axis=step.attrs["axis"]),
                    _take_along_torch),
     "scatter_add": (_scatter_add_numpy, _scatter_add_torch),
     "scatter": _same(_scatter),
-    "nonzero": (_counted(lambda x: f"numpy.flatnonzero({x})", lambda found: f"len({found})"),
-                _counted(lambda x: f"{x}.reshape(-1).nonzero().reshape(-1)", lambda found: f"len({found})")),
-    "as_size": _same(_counted(lambda x: x, lambda found: f"int({found})")),
+    "nonzero": (_counted("numpy.flatnonzero(x)", "len(found)"), _counted("x.reshape(-1).nonzero().reshape(-1)", "len(found)")),
+    "as_size": _same(_counted("x", "int(found)")),
     # products and the library's own functions
-    "matmul": _infix("@"),
+    "matmul": _form("a @ b"),
     "extern_call": (_numpy_call, _torch_call),
 }
