@@ -4,6 +4,7 @@ An entry is {"argument": place, "type": dtype, "shape": sizes, "device": text}. 
 A size is an int, the name of a range, or null where the graph itself says what it must be. `ranges` has the bounds by name: [1, 256], or
 [1, null] where there is no upper one.
 """
+import ast
 import re
 import sys
 
@@ -11,8 +12,10 @@ import numpy
 
 from framejit._dim import LARGEST
 from framejit._errors import GraphError
+from framejit._graph import code
 from framejit._graph.dtypes import NAMES, graph_name, library_name
 from framejit._graph.nodes import ArrayType
+from framejit._graph.signature import place_text
 
 _DEVICE = re.compile(r"[a-z]+(:\d+)?")
 
@@ -39,10 +42,6 @@ def library_of(array):
     return "numpy" if isinstance(array, numpy.ndarray) else "torch"
 
 
-def place_text(place):
-    return place[0] + "".join(f"[{at!r}]" if kind == "item" else f".{at}" for kind, at in place[1:])
-
-
 def entry(place, array, shape):
     device = getattr(array, "device", None)  # an array of NumPy 2 says "cpu"
     return {"argument": place, "type": graph_name(array.dtype), "shape": list(shape), "device": str(device or "cpu")}
@@ -63,48 +62,50 @@ def range_text(name, limits):
 
 
 def check(program):
-    """Raises GraphError for data that a damaged or hostile file may have: what is written into the function's text is known afterwards."""
+    """Raises GraphError for data that a damaged or hostile file may have: what is written into the function is known afterwards."""
     entries, ranges = program.get("arguments"), program.get("ranges")
     good = isinstance(entries, list) and isinstance(ranges, dict) and all(
-        isinstance(limits, list) and len(limits) == 2 and type(limits[0]) is int and 0 <= limits[0] and
-        (limits[1] is None or type(limits[1]) is int and limits[0] <= limits[1]) for limits in ranges.values())
+        isinstance(limits, list) and len(limits) == 2 and type(limits[0]) is int and 0 <= limits[0] <= code.LARGEST and
+        (limits[1] is None or type(limits[1]) is int and limits[0] <= limits[1] <= code.LARGEST) for limits in ranges.values())
     if not good or not all(isinstance(entry, dict) and entry.get("type") in NAMES and isinstance(entry.get("argument"), list)
                            and isinstance(entry.get("shape"), list) and isinstance(entry.get("device"), str)
                            and _DEVICE.fullmatch(entry["device"]) for entry in entries):
         raise GraphError("the program's arguments are none")
     for size in (size for entry in entries for size in entry["shape"]):
-        if not (size is None or type(size) is int and size >= 0 or type(size) is str and size in ranges):
+        if not (size is None or type(size) is int and 0 <= size <= code.LARGEST or type(size) is str and size in ranges):
             raise GraphError("a size of the program is none")
 
 
-def tests(program, library, expression):
-    """(test, message) of each entry, as texts: where the test is true, raising what the message makes is right.
+def tests(program, library, writer):
+    """(test, error) of each entry, as syntax trees: where the test is true, raising the error is right.
 
-    expression: the text of a place. The names they use are those of `names`.
+    writer: of the function that they are put into. The names they use are those of `names`.
     """
+    e = writer.expression
     known = {}
     for number, entry in enumerate(program["arguments"]):
-        x = expression(entry["argument"])
-        found = [f"not isinstance({x}, _array)", f"{x}.dtype != _dtypes[{entry['type']!r}]", f"len({x}.shape) != {len(entry['shape'])}"]
+        x = writer.place(entry["argument"])
+        found = [e("not isinstance(x, _array)", x=x), e("x.dtype != _dtypes[name]", x=x, name=entry["type"]),
+                 e("len(x.shape) != rank", x=x, rank=len(entry["shape"]))]
         before = dict(known)
         for axis, size in enumerate(entry["shape"]):
-            here = f"{x}.shape[{axis}]"
+            here = e("x.shape[axis]", x=x, axis=axis)
             if size in known or type(size) is int:
-                found.append(f"{here} != {known.get(size, size)}")
+                found.append(e("here != size", here=here, size=known.get(size, size)))
             elif size is not None:
                 known[size] = here
                 low, high = program["ranges"][size]
-                found.append(f"{here} < {low}")
+                found.append(e("here < low", here=here, low=low))
                 if high is not None:
-                    found.append(f"{here} > {high}")
+                    found.append(e("here > high", here=here, high=high))
         if library == "torch" and program.get("on_device", True):
-            found.append(f"str({x}.device) != {entry['device']!r}")
-        sizes = ", ".join(f"{name!r}: {text}" for name, text in before.items())
-        yield " or ".join(found), f"_other({number}, {x}, {{{sizes}}})"
+            found.append(e("str(x.device) != device", x=x, device=entry["device"]))
+        sizes = ast.Dict(list(map(code.tree, before)), list(before.values()))
+        yield code.any_of(found), e("_other(number, x, sizes)", number=number, x=x, sizes=sizes)
 
 
 def names(program, name, library):
-    """What the texts of `tests` refer to."""
+    """What the names in `tests` stand for."""
     module = sys.modules[library] if library == "torch" else numpy
 
     def other(number, value, sizes):

@@ -1,17 +1,23 @@
 """How a captured graph is called, without the function it was captured from: parameters, where inputs are found in the arguments, what the
 arguments were taken to be, and how results are made of the graph's outputs.
 
-A Signature is plain data (`data`), so that it can be saved, and becomes a function by being written as Python (`face`). What can't be said
-in it makes `of` raise a GraphError: the graph can be run in this process, not saved.
+A Signature is plain data (`data`), so that it can be saved, and becomes a function by being written as Python (`face`): as a syntax tree
+(code.py), of which a file's data are constants, parameters, places in them and sizes. What can't be said in it makes `of` raise a
+GraphError: the graph can be run in this process, not saved.
 """
+import ast
+import builtins
 import inspect
-import keyword
 import math
 import re
 import sys
+import types
 
+from framejit import _core
 from framejit._api import disable
 from framejit._errors import GraphError
+from framejit._export import ranges
+from framejit._graph import code
 from framejit._graph.names import in_words
 
 _STEPS = ("DictItem", "ListItem", "TupleItem", "Attribute", "SlotMember")
@@ -35,21 +41,13 @@ def _data(value):
     return {"tuple": [_data(x) for x in value]} if type(value) is tuple else value
 
 
-def _value(data):
-    """The constant, as Python text. GraphError for anything else than what `_data` makes."""
-    if isinstance(data, dict) and list(data) == ["tuple"] and isinstance(data["tuple"], list):
-        items = [_value(x) for x in data["tuple"]]
-        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
-    if type(data) is float:
-        return repr(data) if data == data and abs(data) != float("inf") else f"float({str(data)!r})"
-    if data is None or type(data) in (bool, int, str):
-        return repr(data)
-    raise GraphError("a constant of the signature is none")
-
-
 def constant(data):
-    """The constant that `_data` has made this of."""
-    return tuple(map(constant, data["tuple"])) if isinstance(data, dict) else data
+    """The constant that `_data` has made this of. GraphError for anything else."""
+    if isinstance(data, dict) and list(data) == ["tuple"] and isinstance(data["tuple"], list):
+        return tuple(map(constant, data["tuple"]))
+    if data is None or type(data) in (bool, int, float, str):
+        return data
+    raise GraphError("a constant of the signature is none")
 
 
 def place_of(steps):
@@ -63,25 +61,6 @@ def place_of(steps):
             return None
         path.append(["attribute" if kind in ("Attribute", "SlotMember") else "item", at])
     return path
-
-
-def _expression(path):
-    if not (isinstance(path, list) and path and isinstance(path[0], str) and _is_name(path[0])):
-        raise GraphError("an argument of the signature has no name")
-    text = path[0]
-    for step in path[1:]:
-        kind, at = step
-        if kind == "attribute" and isinstance(at, str) and _is_name(at):
-            text += f".{at}"
-        elif kind == "item" and type(at) in (int, str, bool):
-            text += f"[{at!r}]"
-        else:
-            raise GraphError("an argument of the signature has no place")
-    return text
-
-
-def _is_name(text):
-    return text.isidentifier() and not keyword.iskeyword(text)
 
 
 def of(capture, names):
@@ -231,46 +210,76 @@ def _refuse_in(result, refused):
 
 # ---- from data to a function
 
-_RELATION = re.compile(r"[s0-9*+\- ()]+ (?:<|<=|==|!=|>|>=) [s0-9*+\- ()]+")
-_SIZE = re.compile(r"[s0-9*+\- ()]+")
-
-
-def _size(data):
-    if type(data) is int or isinstance(data, str) and _SIZE.fullmatch(data):
-        return str(data)
-    raise GraphError("a size of the signature is none")
+# What the function's text calls, beside its parameters, sizes and inputs: another name where a parameter has this one.
+_OWN = ("len", "type", "isinstance", "hasattr", "str", "repr", "list", "tuple", *_TYPES, "GraphError", "_apart", "_sign", "_body", "_state",
+        "_missing", "_view", "_field", "_inside", "_array", "_other", "_dtypes", "_results", "_returned")
+_SHAPES = re.compile(r"_x\d+|_dtype\d+|s\d+")
 
 
 class _Writer:
     def __init__(self, signature, core, library):
         self.signature, self.core, self.library = signature, core, library
-        self.lines, self.constants = [], {}
+        self.body, self.globals, self.shapes = [], {}, set()
+        self.read_parameters()
+        made = dict(zip((value for value, *_ in core.inputs), (shape for *_, shape in core.inputs)))
+        for node in core.nodes:
+            made.update(zip(node.results, (shape for _, shape in node.types)))
+        self.outputs = [made[value] for value in core.outputs]
+        # What is known of them however the function is called.
+        symbols = {f"s{number}" for number in core.integers}
+        bounds = [(f"s{number}", -math.inf if f"s{number}" in symbols else 0, math.inf)
+                  for number in set(range(len(core.symbols))) - {number for number, *_ in core.definitions}]
+        self.bounds = ranges.intervals(bounds, core.definitions)
 
-    def text(self):
-        signature, core = self.signature, self.core
-        parameters, star, positional_only = [], False, False
-        names = set()
-        for entry in signature["parameters"]:
+    def read_parameters(self):
+        """(name, kind, default as a tree), and the defaults."""
+        self.parameters, self.defaults, self.keyword_defaults = [], [], {}
+        order = -1
+        for entry in self.signature["parameters"]:
             name, kind = entry["name"], entry["kind"]
-            if not _is_name(name) or kind not in _PARAMETER_KINDS or name in names:
+            if not code.is_name(name) or kind not in _PARAMETER_KINDS or any(name == other for other, *_ in self.parameters):
                 raise GraphError("a parameter of the signature is none")
-            names.add(name)
-            if positional_only and kind != "POSITIONAL_ONLY":
-                parameters.append("/")
-            positional_only = kind == "POSITIONAL_ONLY"
-            if kind == "KEYWORD_ONLY" and not star:
-                parameters.append("*")
-            star = star or kind in ("KEYWORD_ONLY", "VAR_POSITIONAL")
-            text = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(kind, "") + name
+            before, order = order, _PARAMETER_KINDS.index(kind)
+            starred = kind.startswith("VAR")
+            if order < before or starred and (order == before or "default" in entry):
+                raise GraphError("a parameter of the signature is none")
+            tree = None
             if "default" in entry:
-                default = entry["default"]
-                text += "=_missing" if isinstance(default, dict) and "unknown" in default else f"={_value(default)}"
-            parameters.append(text)
-        if positional_only:
-            parameters.append("/")
+                unknown = isinstance(entry["default"], dict) and "unknown" in entry["default"]
+                default = _MISSING if unknown else constant(entry["default"])
+                tree = code.name("_missing") if unknown else code.tree(default)
+                if kind == "KEYWORD_ONLY":
+                    self.keyword_defaults[name] = default
+                else:
+                    self.defaults.append(default)
+            self.parameters.append((name, kind, tree))
+        names = self.names = {name for name, *_ in self.parameters}
+        self.renamed = {name: code.name(self.own(name)) for name in (*_OWN, *filter(_SHAPES.fullmatch, names)) if name in names}
+        for name in _OWN:
+            if name in names and hasattr(builtins, name):
+                self.globals[self.own(name)] = getattr(builtins, name)
+
+    def own(self, name):
+        """A name of the text's own, which no parameter has."""
+        while name in self.names:
+            name = f"_{name}"
+        return name
+
+    def give(self, **values):
+        """What names of the text's own stand for."""
+        self.globals.update((self.own(name), value) for name, value in values.items())
+
+    def expression(self, template, /, **holes):
+        return code.expression(template, **{**self.renamed, **holes})
+
+    def line(self, template, /, **holes):
+        self.body.append(code.statement(template, **{**self.renamed, **holes}))
+
+    def definition(self):
+        signature, core = self.signature, self.core
         for name in self.without_default():
-            self.line(f"if {name} is _missing:")
-            self.line(f"    raise GraphError('the graph of {self.core.name} was saved without the default of {name}: give it')")
+            self.line("if name is _missing:\n    raise GraphError(message)", name=code.name(name),
+                      message=f"the graph of {core.name} was saved without the default of {name}: give it")
         for condition in signature["conditions"]:
             if "sizes" not in condition:
                 self.condition(condition)
@@ -279,50 +288,90 @@ class _Writer:
         if len(signature["inputs"]) != len(core.inputs):
             raise GraphError("the signature has other inputs than the graph")
         for number, (entry, (_, name, dtype, shape)) in enumerate(zip(signature["inputs"], core.inputs)):
+            x = self.x(number)
             if "argument" in entry:
-                self.line(f"_x{number} = {_expression(entry['argument'])}")
+                self.line("x = place", x=x, place=self.place(entry["argument"]))
             else:
-                self.line(f"_x{number} = _state[{number}]")
-            inputs.append(f"_x{number}")
+                self.line("x = _state[number]", x=x, number=number)
+            inputs.append(x)
             for axis, size in enumerate(shape):
-                if isinstance(size, str) and re.fullmatch(r"s\d+", size):
-                    shapes.setdefault(size, f"_x{number}.shape[{axis}]")
+                if code.is_symbol(size):
+                    shapes.setdefault(size, code.expression("x.shape[axis]", x=x, axis=axis))
         for number in core.integers:
             path = signature["integers"].get(str(number))
             if path is None:
                 raise GraphError(f"the graph needs the number s{number}, which is no argument")
-            shapes.setdefault(f"s{number}", _expression(path))
-            inputs.append(f"s{number}")
-        for size, expression in shapes.items():
-            self.line(f"{size} = {expression}")
+            if {"argument": path, "type": "int"} not in signature["conditions"]:
+                self.condition({"argument": path, "type": "int"})
+            shapes.setdefault(f"s{number}", self.place(path))
+            inputs.append(code.name(self.own(f"s{number}")))
+        for size, shown in shapes.items():
+            self.known(size, shown)
         for symbol, dividend, divisor, remainder in core.definitions:
-            if set(re.findall(r"s\d+", f"{dividend} {divisor}")) <= set(shapes):
-                self.line(f"s{symbol} = ({dividend}) {'%' if remainder else '//'} ({divisor})")
-                shapes[f"s{symbol}"] = ""
+            if code.symbols(dividend) | code.symbols(divisor) <= self.shapes:
+                self.ask(divisor, ">=", 1, f"the size s{symbol} is divided by {divisor}")
+                self.known(f"s{symbol}", self.shown(code.quotient(dividend, divisor, remainder)))
         for condition in signature["conditions"]:
-            if "sizes" in condition and isinstance(condition["sizes"], str) and _RELATION.fullmatch(condition["sizes"]):
-                if set(re.findall(r"s\d+", condition["sizes"])) <= set(shapes):
-                    self.refuse(f"not ({condition['sizes']})", condition["sizes"])
-            elif "sizes" in condition:
-                raise GraphError("a condition of the signature is none")
+            if "sizes" in condition:
+                relation = code.relation(condition["sizes"])
+                if relation is None:
+                    raise GraphError("a condition of the signature is none")
+                if code.symbols(relation[0]) | code.symbols(relation[2]) <= self.shapes:
+                    self.refuse(self.expression("not holds", holds=self.shown(code.compared(*relation))), condition["sizes"])
         for number in sorted(_shown(signature["result"])):
             self.layout(number)
         given = [i for i, entry in enumerate(signature["inputs"]) if "argument" in entry]
         for number, _ in core.writes:
-            others = [f"_x{i}" for i in given if i != number]
+            others = [self.x(i) for i in given if i != number]
             if number in given and others:  # the graph reads what was there before
-                self.line(f"_apart({core.name!r}, _x{number}, {', '.join(others)})")
-        self.line(f"_results = _body({', '.join(inputs)})")
-        outputs = len(core.outputs)
-        result = self.result(signature["result"], outputs)
-        self.line(f"_returned = {result}")
+                self.line("_apart(name, x, *others)", name=core.name, x=self.x(number), others=others)
+        self.line("_results = _body(*inputs)", inputs=inputs)
+        self.line("_returned = result", result=self.result(signature["result"]))
         for i, (number, _) in enumerate(core.writes):
-            value = f"_results[{outputs + i}]"
-            self.line(f"_x{number}.copy_({value}.detach())" if self.library == "torch" else f"_x{number}[...] = {value}")
+            self.line("x.copy_(_results[i].detach())" if self.library == "torch" else "x[...] = _results[i]", x=self.x(number),
+                      i=len(core.outputs) + i)
         self.line("return _returned")
         name = signature["function"]
-        name = name if isinstance(name, str) and _is_name(name) else "f"
-        return f"def {name}({', '.join(parameters)}):\n" + "".join(f"    {line}\n" for line in self.lines), name
+        return code.definition(name if code.is_name(name) else "f", code.parameters(self.parameters), self.body)
+
+    def x(self, number):
+        return code.name(self.own(f"_x{number}"))
+
+    def known(self, symbol, shown):
+        self.line("symbol = shown", symbol=code.name(self.own(symbol)), shown=shown)
+        self.shapes.add(symbol)
+
+    def shown(self, size):
+        """A size as the function computes it."""
+        return code.filled(size, self.renamed) if self.renamed else size
+
+    def size(self, data):
+        """The size, whose symbols are known."""
+        size = code.size(data)
+        for symbol in sorted(code.symbols(size) - self.shapes):
+            # How many there are is known by what has been computed.
+            found = next(((i, shape.index(symbol)) for i, shape in enumerate(self.outputs) if symbol in shape), None)
+            if found is None:
+                raise GraphError(f"the signature has the size {symbol}, which no array has")
+            self.known(symbol, self.expression("_results[i].shape[axis]", i=found[0], axis=found[1]))
+        return size
+
+    def place(self, path):
+        """An argument, or what is in it: an item of a constant key, or a field of its own (`_field`)."""
+        if not (isinstance(path, list) and path and isinstance(path[0], str) and path[0] in self.names):
+            raise GraphError("an argument of the signature has no name")
+        found = code.name(path[0])
+        for step in path[1:]:
+            if not (isinstance(step, list) and len(step) == 2):
+                raise GraphError("an argument of the signature has no place")
+            kind, at = step
+            if kind == "item" and (type(at) in (str, bool) or type(at) is int and abs(at) <= code.LARGEST):
+                found = code.expression("found[at]", found=found, at=at)
+            elif kind == "attribute" and code.is_name(at) and not at.startswith("__"):
+                found = self.expression("_field(found, at)", found=found, at=at)
+            else:
+                raise GraphError("an argument of the signature has no place")
+        return found
 
     def program(self):
         """What an exported program asks of arrays."""
@@ -332,10 +381,9 @@ class _Writer:
         from framejit._export import arguments
 
         arguments.check(program)
-        for test, error in arguments.tests(program, self.library, _expression):
-            self.line(f"if {test}:")
-            self.line(f"    raise {error}")
-        self.constants.update(arguments.names(program, self.core.name, self.library))
+        for test, error in arguments.tests(program, self.library, self):
+            self.line("if test:\n    raise error", test=test, error=error)
+        self.give(**arguments.names(program, self.core.name, self.library))
 
     def layout(self, number):
         """A result shows an input's memory, and where its elements lie there depends on where the input's do."""
@@ -343,19 +391,14 @@ class _Writer:
         if wanted is None:
             return
         _, name, _, shape = self.core.inputs[number]
-        x, sizes = f"_x{number}", [_size(stride) for stride in wanted]
-        strides = f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
-        found = f"{x}.stride()" if self.library == "torch" else f"tuple([stride // {x}.itemsize for stride in {x}.strides])"
-        test = f"{found} != {strides}"
+        x, sizes = self.x(number), [self.size(stride) for stride in wanted]
+        found = self.expression("x.stride()" if self.library == "torch" else "tuple([stride // x.itemsize for stride in x.strides])", x=x)
+        test = code.expression("found != sizes", found=found, sizes=tuple(map(self.shown, sizes)))
         if list(wanted) == _row_major(shape):  # where a size is 1, the stride is any
-            test = f"not {x}.is_contiguous()" if self.library == "torch" else f"not {x}.flags.c_contiguous"
+            test = code.expression("not x.is_contiguous()" if self.library == "torch" else "not x.flags.c_contiguous", x=x)
         message = (f"the graph of {self.core.name} returns a view of {name.rpartition('L.')[2]}, "
-                   f"and was captured with its strides ({', '.join(sizes)}), not ")
-        self.line(f"if {test}:")
-        self.line(f"    raise GraphError({message!r} + str({found}))")
-
-    def line(self, text):
-        self.lines.append(text)
+                   f"and was captured with its strides ({', '.join(map(ast.unparse, sizes))}), not ")
+        self.line("if test:\n    raise GraphError(message + str(found))", test=test, message=message, found=found)
 
     def without_default(self):
         """The parameters that the graph needs, and whose defaults are not in the file."""
@@ -364,91 +407,188 @@ class _Writer:
                 if isinstance(entry.get("default"), dict) and "unknown" in entry["default"] and entry["name"] in used]
 
     def condition(self, condition):
-        place = _expression(condition["argument"])
+        x = self.place(condition["argument"])
+        e, shown = self.expression, place_text(condition["argument"])
         kind = next((kind for kind in condition if kind != "argument"), None)
         wanted = condition.get(kind)
         if kind == "length" and type(wanted) is int:
-            self.refuse(f"len({place}) != {wanted}", f"len({place}) == {wanted}", f"len({place})")
+            self.refuse(e("not hasattr(x, '__len__') or len(x) != wanted", x=x, wanted=wanted), f"len({shown}) == {wanted}", e("len(x)", x=x))
         elif kind == "equals":
-            self.refuse(self.differs(place, wanted), f"{place} == {_value(wanted)}", place)
+            self.refuse(self.differs(x, constant(wanted)), f"{shown} == {constant(wanted)!r}", x)
         elif kind == "differs":
-            self.refuse(f"{place} == {_value(wanted)}", f"{place} != {_value(wanted)}", place)
-        elif kind == "type" and wanted in _TYPES:
-            self.refuse(f"type({place}) is not {wanted}", f"type({place}) is {wanted}", f"type({place})")
+            value = constant(wanted)
+            test = "x is None" if value is None else "isinstance(x, (bool, int, float, str, tuple)) and x == value"
+            self.refuse(e(test, x=x, value=value), f"{shown} != {value!r}", x)
+        elif kind == "type" and isinstance(wanted, str) and wanted in _TYPES:
+            self.refuse(e(f"type(x) is not {wanted}", x=x), f"type({shown}) is {wanted}", e("type(x)", x=x))
         elif kind == "keys" and isinstance(wanted, list):
-            keys = ", ".join(map(_value, wanted))
-            self.refuse(f"list({place}) != [{keys}]", f"list({place}) == [{keys}]", f"list({place})")
-        elif kind in ("has", "lacks") and type(wanted) in (int, str, bool):
+            keys = [_key(key) for key in wanted]
+            self.refuse(e("not isinstance(x, dict) or list(x) != keys", x=x, keys=keys), f"list({shown}) == {keys!r}", e("list(x)", x=x))
+        elif kind in ("has", "lacks"):
             test = "not in" if kind == "lacks" else "in"
-            self.refuse(f"not ({wanted!r} {test} {place})", f"{wanted!r} {test} {place}", f"list({place})")
+            self.refuse(e(f"not wanted {test} x", wanted=_key(wanted), x=x), f"{wanted!r} {test} {shown}", e("list(x)", x=x))
         elif kind in ("same", "apart"):
             test = "is" if kind == "same" else "is not"
-            other = _expression(wanted)
-            self.refuse(f"not ({place} {test} {other})", f"{place} {test} {other}")
+            self.refuse(e(f"not x {test} other", x=x, other=self.place(wanted)), f"{shown} {test} {place_text(wanted)}")
         elif kind == "is" and isinstance(wanted, str) and _dtype(wanted) is not None:
-            name = "_" + wanted.replace(".", "_")
-            self.constants[name] = _dtype(wanted)
-            self.refuse(f"{place} is not {name}", f"{place} is {wanted}", place)
+            name = f"_dtype{len(self.globals)}"
+            self.give(**{name: _dtype(wanted)})
+            self.refuse(e("x is not dtype", x=x, dtype=code.name(self.own(name))), f"{shown} is {wanted}", x)
         else:
             raise GraphError("a condition of the signature is none")
 
-    def differs(self, place, data):
+    def differs(self, x, value):
         """A number of another type is another one: it may make results of another dtype."""
-        text = _value(data)
-        if text in ("None", "True", "False"):
-            return f"{place} is not {text}"
-        kind = "tuple" if isinstance(data, dict) else type(data).__name__
-        if isinstance(data, dict):
-            items = [self.differs(f"{place}[{i}]", item) for i, item in enumerate(data["tuple"])]
-            return " or ".join([f"type({place}) is not tuple", f"len({place}) != {len(items)}", *items])
-        if data != data:
-            return f"type({place}) is not float or {place} == {place}"
-        sign = f" or _sign(1.0, {place}) != {math.copysign(1.0, data)}" if kind == "float" and data == 0 else ""
-        return f"type({place}) is not {kind} or {place} != {text}{sign}"
+        e, kind = self.expression, type(value).__name__
+        if value is None or kind == "bool":
+            return e("x is not value", x=x, value=value)
+        if kind == "tuple":
+            items = [self.differs(code.expression("x[i]", x=x, i=i), item) for i, item in enumerate(value)]
+            return code.any_of([e("type(x) is not tuple", x=x), e("len(x) != count", x=x, count=len(value)), *items])
+        if value != value:
+            return e("type(x) is not float or x == x", x=x)
+        tests = [e(f"type(x) is not {kind}", x=x), e("x != value", x=x, value=value)]
+        if kind == "float" and value == 0:
+            tests.append(e("_sign(1.0, x) != sign", x=x, sign=math.copysign(1.0, value)))
+        return code.any_of(tests)
 
     def refuse(self, test, assumed, found=None):
         message = f"the graph of {self.core.name} was captured with {assumed}"
-        self.line(f"if {test}:")
-        self.line(f"    raise GraphError({message!r})" if found is None else f"    raise GraphError({message + ', not '!r} + repr({found}))")
+        if found is None:
+            self.line("if test:\n    raise GraphError(message)", test=test, message=message)
+        else:
+            self.line("if test:\n    raise GraphError(message + repr(found))", test=test, message=f"{message}, not ", found=found)
 
-    def result(self, data, outputs, depth=0):
+    def result(self, data, depth=0):
         if not isinstance(data, dict) or depth > 50:
             raise GraphError("the signature's result is none")
 
         def parts(items):
-            return [self.result(item, outputs, depth + 1) for item in items]
-
-        def output(number):
-            if type(number) is not int or not 0 <= number < outputs:
-                raise GraphError("the signature's result has an output that the graph has not")
-            return f"_results[{number}]"
+            return [self.result(item, depth + 1) for item in items]
 
         if "output" in data:
-            return output(data["output"])
+            return self.output(data["output"])
         if "scalar" in data:
-            return output(data["scalar"]) + "[()]"
+            return code.expression("x[()]", x=self.output(data["scalar"]))
         if "number" in data:
-            return output(data["number"]) + ".item()"
+            x = self.output(data["number"])
+            if any(size != 1 for size in self.outputs[data["number"]]):
+                raise GraphError("the signature's result is a number, and the graph's is an array")
+            return code.expression("x.item()", x=x)
         if "input" in data and type(data["input"]) is int and 0 <= data["input"] < len(self.core.inputs):
-            return f"_x{data['input']}"
+            return self.x(data["input"])
         if "argument" in data:
-            return _expression(data["argument"])
+            return self.place(data["argument"])
         if "constant" in data:
-            return _value(data["constant"])
+            return code.tree(constant(data["constant"]))
         if "int" in data:
-            return _size(data["int"])
+            return self.shown(self.size(data["int"]))
         if "view" in data:
-            sizes = [f"({', '.join(map(_size, data[key]))}{',' if len(data[key]) == 1 else ''})" for key in ("shape", "strides")]
-            return f"_view({self.result(data['view'], outputs, depth + 1)}, {sizes[0]}, {sizes[1]}, {_size(data['offset'])})"
+            viewed = self.result(data["view"], depth + 1)
+            shape, strides, offset = [self.size(x) for x in data["shape"]], [self.size(x) for x in data["strides"]], self.size(data["offset"])
+            self.view(data, shape, strides)
+            return self.expression("_view(viewed, shape, strides, offset)", viewed=viewed, shape=tuple(map(self.shown, shape)),
+                                   strides=tuple(map(self.shown, strides)), offset=self.shown(offset))
         if "tuple" in data:
-            items = parts(data["tuple"])
-            return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+            return code.tree(tuple(parts(data["tuple"])))
         if "list" in data:
-            return f"[{', '.join(parts(data['list']))}]"
+            return code.tree(parts(data["list"]))
         if "dict" in data and len(data["dict"]) % 2 == 0:
-            items = parts(data["dict"])
-            return "{" + ", ".join(f"{key}: {value}" for key, value in zip(items[::2], items[1::2])) + "}"
+            keys, values = data["dict"][::2], data["dict"][1::2]
+            if not all(isinstance(key, dict) and (list(key) in (["constant"], ["int"]) or self.is_constant(key)) for key in keys):
+                raise GraphError("a key of the signature's result is none")
+            return ast.Dict(parts(keys), parts(values))
         raise GraphError("the signature's result is none")
+
+    def is_constant(self, key):
+        return list(key) == ["argument"] and any(condition.get("argument") == key["argument"] and "equals" in condition
+                                                 for condition in self.signature["conditions"])
+
+    def output(self, number):
+        if type(number) is not int or not 0 <= number < len(self.outputs):
+            raise GraphError("the signature's result has an output that the graph has not")
+        return self.expression("_results[number]", number=number)
+
+    def view(self, data, shape, strides):
+        """A view is of the array's own memory: what can't be proved here of all sizes is asked in each call."""
+        if len(shape) != len(strides):
+            raise GraphError("a view of the signature has another rank than its strides")
+        root, start = data, code.tree(0)
+        while "view" in root:
+            start, root = code.expression("a + b", a=start, b=self.size(root["offset"])), root["view"]
+        memory, positive = self.memory(root)
+        low, high, signs = start, start, True
+        for length, stride in zip(shape, strides):
+            reach = code.expression("a + (n - 1) * b", a=code.tree(0), n=length, b=stride)
+            if self.holds(stride, ">=", 0):
+                high = code.expression("a + b", a=high, b=reach)
+            elif self.holds(stride, "<=", 0):
+                low = code.expression("a + b", a=low, b=reach)
+            else:
+                signs = False
+            self.ask(length, ">=", 0, "a size of a view of the signature is negative")
+        empty = any(code.is_number(length) and code.evaluated(length, {}) == 0 for length in shape)
+        if memory is not None and signs:
+            inside = not positive and self.holds(low, ">=", 0) and self.holds(high, "<", memory)
+            if inside or empty:
+                return
+            of_torch = self.library == "torch" and "input" in root  # it may show more of the storage
+            if not of_torch and not (code.symbols(low) | code.symbols(high) | code.symbols(memory)):
+                raise GraphError("a view of the signature shows memory outside of its array")
+            if not of_torch:
+                for size in positive:
+                    self.ask(size, ">", 0, "a view shows memory of an empty array", shape)
+                self.ask(low, ">=", 0, "a view shows memory before its array", shape)
+                self.ask(high, "<", memory, "a view shows memory behind its array", shape)
+                return
+        self.line("_inside(name, x, shape, strides, start)", name=self.core.name, x=self.result(root), shape=tuple(map(self.shown, shape)),
+                  strides=tuple(map(self.shown, strides)), start=self.shown(start))
+
+    def memory(self, root):
+        """How many elements lie from the first of the array that is viewed to its last, or None, and sizes that are not 0 if that is so."""
+        kind, number = next(iter(root.items()))
+        if kind == "output" and type(number) is int and 0 <= number < len(self.outputs):
+            shape, layout = self.outputs[number], None
+        elif kind == "input" and self.core.layouts[0][number] is not None:
+            shape, layout = self.core.inputs[number][3], self.core.layouts[0][number]
+        else:
+            return None, ()
+        found, sizes = code.tree(1), [self.size(size) for size in shape]
+        if layout is None or list(map(str, layout)) == list(map(str, _core.row_major(list(shape)))):
+            for size in sizes:
+                found = code.expression("a * b", a=found, b=size)
+            return found, ()
+        for size, stride in zip(sizes, map(self.size, layout)):
+            if not self.holds(stride, ">=", 0):
+                return None, ()
+            found = code.expression("a + (n - 1) * b", a=found, n=size, b=stride)
+        return found, [size for size in sizes if not self.holds(size, ">", 0)]
+
+    def holds(self, left, comparison, right):
+        return ranges.holds((left, comparison, code.size(right)), self.bounds)
+
+    def ask(self, left, comparison, right, message, shape=()):
+        """Where this does not hold, a call is refused; unless one of the sizes is 0, and there is nothing to see."""
+        if self.holds(left, comparison, right):
+            return
+        right = code.size(right)
+        if not code.symbols(left) | code.symbols(right):
+            raise GraphError(message)
+        test = self.expression("not holds", holds=self.shown(code.compared(left, comparison, right)))
+        nothing = [self.shown(size) for size in shape if code.symbols(size)]
+        if nothing:
+            test = code.expression("test and nothing", test=test, nothing=code.all_of(code.expression("n != 0", n=n) for n in nothing))
+        self.line("if test:\n    raise GraphError(message)", test=test, message=f"the graph of {self.core.name}: {message}")
+
+
+def _key(key):
+    if type(key) in (int, str, bool):
+        return key
+    raise GraphError("a condition of the signature is none")
+
+
+def place_text(place):
+    return place[0] + "".join(f"[{at!r}]" if kind == "item" else f".{at}" for kind, at in place[1:])
 
 
 def _shown(result):
@@ -471,6 +611,19 @@ def _row_major(shape):
     return None if None in strides else strides
 
 
+def _field(owner, name):
+    """What an object has by itself: in its dict, or in a slot. What a class, a module or a function has is no argument."""
+    if not isinstance(owner, _NO_OBJECTS):
+        if hasattr(owner, "__dict__") and name in owner.__dict__:
+            return owner.__dict__[name]
+        if type(getattr(type(owner), name, None)) is types.MemberDescriptorType:
+            return getattr(owner, name)
+    raise GraphError(f"an argument has no field {name}")
+
+
+_NO_OBJECTS = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+
+
 def _view_of_torch(x, shape, strides, offset):
     return x.as_strided(shape, strides, x.storage_offset() + offset)
 
@@ -481,6 +634,24 @@ def _view_of_numpy(x, shape, strides, offset):
     if offset:  # the second of two elements that are this far apart
         x = numpy.lib.stride_tricks.as_strided(x, (2,), (offset * x.itemsize,))[1:]
     return numpy.lib.stride_tricks.as_strided(x, shape, tuple(size * x.itemsize for size in strides))
+
+
+@disable
+def _inside(name, x, shape, strides, start):
+    """Refuses a view of what is no memory of the array: of NumPy's its own elements, of torch's its storage."""
+    reach = [(length - 1) * stride for length, stride in zip(shape, strides)]
+    first, last = start + sum(min(at, 0) for at in reach), start + sum(max(at, 0) for at in reach)
+    if 0 in shape:
+        return
+    if hasattr(x, "untyped_storage"):
+        low, high = -x.storage_offset(), x.untyped_storage().nbytes() // x.element_size() - x.storage_offset()
+    elif hasattr(x, "__array_interface__"):
+        begin, end = _extent(x)
+        low, high = ((at - x.__array_interface__["data"][0]) // x.itemsize for at in (begin, end))
+    else:
+        raise GraphError(f"the graph of {name} returns a view of what is no array")
+    if first < low or last >= high:
+        raise GraphError(f"the graph of {name} returns a view of memory outside of its array")
 
 
 @disable
@@ -511,17 +682,19 @@ class _Missing:
         return "a default that was not saved"
 
 
+_MISSING = _Missing()
+
+
 def face(signature, core, library, body, state):
     """The function with the signature that runs `body`, a function of the graph's inputs. state: by input, its array, or None."""
     writer = _Writer(signature, core, library)
-    text, name = writer.text()
+    definition = writer.definition()
+    writer.give(_apart=_apart, _sign=math.copysign, _body=body, _state=state, GraphError=GraphError, _field=_field, _inside=_inside,
+                _missing=_MISSING, _view=_view_of_torch if library == "torch" else _view_of_numpy)
     # The body's own names: guards on one function's globals are the cheapest.
     space = {} if body is None else body.__globals__
-    space.update(writer.constants)
-    space.update(_apart=_apart, _sign=math.copysign, _body=body, _state=state, GraphError=GraphError, _missing=_Missing(),
-                 _view=_view_of_torch if library == "torch" else _view_of_numpy)
-    exec(compile(text, f"<graph of {name}>", "exec"), space)
-    return space[name]
+    space.update(writer.globals)
+    return code.function(definition, space, f"<graph of {definition.name}>", writer.defaults, writer.keyword_defaults)
 
 
 def on_any_device(signature):
