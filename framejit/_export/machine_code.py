@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import pathlib
-import re
 import tempfile
 
 import framejit
@@ -18,11 +17,11 @@ from framejit import _core
 from framejit._dim import LARGEST
 from framejit._errors import GraphError
 from framejit._export import library as libraries
+from framejit._graph import code
 from framejit._graph.dtypes import library_name
 
 _ENTRY = "program"
 _CONDITIONS = {"divide": 4, "over": 8, "under": 16, "invalid": 32}  # KernelStatus
-_SIZE = re.compile(r"[s0-9*+\- ()]+")
 
 
 class Unfit(Exception):
@@ -50,16 +49,16 @@ def code_of(graph, saved, cpu):
         return libraries.link(objects, "program.so", folder).read_bytes()
 
 
-def described(text, signature, code, cpu):
+def described(text, signature, contents, cpu):
     """What the file says of its machine code, for the graph of this text and this signature."""
-    return {"framejit": framejit.__version__, "cpu": libraries.processors(cpu), "sha256": _digest(text, signature, code)}
+    return {"framejit": framejit.__version__, "cpu": libraries.processors(cpu), "sha256": _digest(text, signature, contents)}
 
 
-def refusal(data, text, signature, code):
+def refusal(data, text, signature, contents):
     """Why the machine code can't be run here; None: it can. Raises GraphError where it is not what was written."""
     if not isinstance(data, dict) or not isinstance(data.get("cpu"), list) or not isinstance(data.get("framejit"), str):
         raise GraphError("its description of machine code is incomplete")
-    if data.get("sha256") != _digest(text, signature, code):
+    if data.get("sha256") != _digest(text, signature, contents):
         raise GraphError("its machine code is not that of its graph")
     if data["framejit"] != framejit.__version__:
         return f"it was made by framejit {data['framejit']}, and this is {framejit.__version__}"
@@ -68,22 +67,22 @@ def refusal(data, text, signature, code):
     return None
 
 
-def _digest(text, signature, code):
-    found = hashlib.sha256(code)
+def _digest(text, signature, contents):
+    found = hashlib.sha256(contents)
     for part in (text, json.dumps(signature, sort_keys=True)):
         found.update(hashlib.sha256(part.encode()).digest())
     return found.hexdigest()
 
 
 @functools.cache
-def _loaded(code):
+def _loaded(contents):
     """(run, error) of a library, which stays for as long as the process does."""
     # The library names the runtime without a place: this one is loaded already then.
     ctypes.CDLL(str(pathlib.Path(_core.__file__).with_name(libraries.RUNTIME)))
     file = os.memfd_create("framejit program")  # stays open: a library of the same path would be taken for this one
     try:
         with open(file, "wb", closefd=False) as stream:
-            stream.write(code)
+            stream.write(contents)
         loaded = ctypes.CDLL(f"/proc/self/fd/{file}")
         run, error = getattr(loaded, f"{_ENTRY}_run"), getattr(loaded, f"{_ENTRY}_error")
         getattr(loaded, f"{_ENTRY}_set_threads")(int(_core.environment_options()["threads"]))
@@ -94,27 +93,27 @@ def _loaded(code):
     return run, error
 
 
-def _size(text):
-    if isinstance(text, int) or isinstance(text, str) and _SIZE.fullmatch(text):
-        return str(text)
-    raise GraphError(f"{text} is no size")
-
-
-def body_of(code, core, library):
+def body_of(contents, core, library):
     """The function of the graph's inputs, then its integers, that returns a list: outputs, then written values."""
-    run, error = _loaded(code)
-    lines, known = [], {f"s{number}" for number in core.integers}
-    inputs = [f"x{number}" for number in range(len(core.inputs))]
+    run, error = _loaded(contents)
+    body, known = [], {f"s{number}" for number in core.integers}
+    names = [f"x{number}" for number in range(len(core.inputs))]
+    inputs = [code.name(name) for name in names]
+
+    def line(template, **holes):
+        body.append(code.statement(template, **holes))
+
+    line("if watched(inputs):\n    raise Unfit('torch watches the call')", inputs=tuple(inputs))
     for x, (_, _, _, shape) in zip(inputs, core.inputs):
         for axis, size in enumerate(shape):
-            if isinstance(size, str) and size.isidentifier() and size not in known:
+            if code.is_symbol(size) and size not in known:
                 known.add(size)
-                lines.append(f"{size} = {x}.shape[{axis}]")
+                line("size = x.shape[axis]", size=code.name(size), x=x, axis=axis)
     for number, dividend, divisor, remainder in core.definitions:
-        lines.append(f"s{number} = ({_size(dividend)}) {'%' if remainder else '//'} ({_size(divisor)})")
+        line("size = computed", size=code.name(f"s{number}"), computed=code.quotient(dividend, divisor, remainder))
     defined = {f"s{number}" for number, *_ in core.definitions}
     given = [name for name, *_ in core.symbols if name not in defined]
-    sizes = [name if name in known else "0" for name in given]
+    sizes = [code.name(name) if name in known else 0 for name in given]
     types = {value: (dtype, shape) for value, _, dtype, shape in core.inputs}
     results = {*core.outputs, *(value for _, value in core.writes)}
     for node in core.nodes:
@@ -125,25 +124,22 @@ def body_of(code, core, library):
     layouts = [*core.layouts[1], *(None for _ in core.writes)]
     for number, (value, layout) in enumerate(zip([*core.outputs, *(value for _, value in core.writes)], layouts)):
         dtype, shape = types[value]
-        shape = f"({', '.join(map(_size, shape))}{',' if len(shape) == 1 else ''})"
         space[f"dtype{number}"] = _dtype(library, dtype)
-        strides = None if layout is None else f"({', '.join(map(_size, layout))}{',' if len(layout) == 1 else ''})"
-        lines.append(f"y{number} = empty({shape}, {strides}, dtype{number})")
-        made.append(f"y{number}")
+        made.append(code.name(f"y{number}"))
+        line(f"y = empty(shape, strides, dtype{number})", y=made[-1], shape=tuple(map(code.size, shape)),
+             strides=None if layout is None else tuple(map(code.size, layout)))
     space["results_type"] = ctypes.c_void_p * len(made)
     space.update(_torch_names() if library == "torch" else _numpy_names())
-    text = f"def body({', '.join([*inputs, *(f's{number}' for number in core.integers)])}):\n"
-    text += f"    if watched(({', '.join(inputs)}{',' if inputs else ''})):\n        raise Unfit('torch watches the call')\n"
-    text += "".join(f"    {line}\n" for line in lines)
     for number, (x, (_, _, dtype, shape)) in enumerate(zip(inputs, core.inputs)):
         # What is no argument is checked by nobody else, and may be moved or cast (`module().half()`).
         space[f"type{number}"] = _dtype(library, dtype), tuple(shape) if all(type(size) is int for size in shape) else None
-        text += f"    {x} = whole({x}, *type{number})\n"
-    text += (f"    status = run(sizes_type({', '.join(sizes)}), inputs_type({', '.join(f'place({x})' for x in inputs)}), "
-             f"results_type({', '.join(f'place({y})' for y in made)}), trapped())\n")
-    text += f"    if status:\n        raise Unfit(error().decode())\n    return [{', '.join(made)}]\n"
-    exec(compile(text, "<machine code>", "exec"), space)
-    return space["body"]
+        line(f"x = whole(x, *type{number})", x=x)
+    line("status = run(sizes_type(*sizes), inputs_type(*inputs), results_type(*results), trapped())", sizes=sizes,
+         inputs=[code.expression("place(x)", x=x) for x in inputs], results=[code.expression("place(y)", y=y) for y in made])
+    line("if status:\n    raise Unfit(error().decode())")
+    line("return made", made=made)
+    parameters = code.plain_parameters([*names, *(f"s{number}" for number in core.integers)])
+    return code.function(code.definition("body", parameters, body), space, "<machine code>")
 
 
 def _dtype(library, dtype):

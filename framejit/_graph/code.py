@@ -79,7 +79,7 @@ def filled(node, holes):
         if isinstance(old, list):
             new = []
             for item in old:
-                if isinstance(item, ast.Starred) and item.value.id in holes:
+                if isinstance(item, ast.Starred) and isinstance(holes.get(item.value.id), (list, tuple)):
                     new.extend(map(tree, holes[item.value.id]))
                 else:
                     new.append(filled(item, holes) if isinstance(item, ast.AST) else item)
