@@ -5,6 +5,7 @@ can run it: where a call would go back to CPython, which knows nothing of the ed
 computed. A call traces the function again and puts the graph, as it is now, in the place of what was captured: guards, views, gradients and
 in-place writes are then those of every compiled function.
 """
+import ast
 import inspect
 import re
 import sys
@@ -14,8 +15,8 @@ from framejit._api import compile_with_passes, dynamic_axes, is_compiling
 from framejit._dim import Dim
 from framejit._errors import Error, GraphError
 from framejit._export import arguments as array_arguments
+from framejit._graph import code, signature as signatures
 from framejit._graph.core import from_core, to_core
-from framejit._graph import signature as signatures
 from framejit._graph.library import collapse
 from framejit._graph.nodes import _frozen
 from framejit._graph.signature import Saved
@@ -154,7 +155,7 @@ def _is_module(function):
 
 def name_of(function):
     name = getattr(function, "__name__", None) or type(function).__name__
-    return name if name.isidentifier() else "f"
+    return name if code.is_name(name) else "f"
 
 
 def _refused(function):
@@ -168,44 +169,37 @@ def _face(function, positional, only_compiled=True):
     positional: how many arguments the caller passes by position; the others are passed on by name, because a decorator may look for them
     among its keywords. only_compiled: it raises where CPython runs it. The graph of it is the same without.
     """
-    parameters, arguments, space = [], [], {"captured": function, "is_compiling": is_compiling, "refused": _refused}
-    star = False
     listed = list(signature_of(function).parameters.values())
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in listed):
         positional = len(listed)  # what comes before *args has to be passed by position
+    taken = {parameter.name for parameter in listed}
+    space, holes = {}, {}
+    for name, value in (("captured", function), ("is_compiling", is_compiling), ("refused", _refused)):
+        own = name
+        while own in taken:
+            own = f"_{own}"
+        space[own], holes[name] = value, code.name(own)
+    call = code.expression("captured()", **holes)
+    parameters, defaults, keyword_defaults = [], [], {}
     for i, parameter in enumerate(listed):
-        name = parameter.name
+        name, has_default = code.name(parameter.name), parameter.default is not parameter.empty
+        parameters.append((parameter.name, parameter.kind.name, ast.Constant(...) if has_default else None))
+        if has_default and parameter.kind is parameter.KEYWORD_ONLY:
+            keyword_defaults[parameter.name] = parameter.default
+        elif has_default:
+            defaults.append(parameter.default)
         if parameter.kind is parameter.VAR_POSITIONAL:
-            parameters.append("*" + name)
-            arguments.append("*" + name)
-            star = True
-            continue
-        if parameter.kind is parameter.VAR_KEYWORD:
-            parameters.append("**" + name)
-            arguments.append("**" + name)
-            continue
-        if parameter.kind is parameter.KEYWORD_ONLY and not star:
-            parameters.append("*")
-            star = True
-        text = name
-        if parameter.default is not parameter.empty:
-            space[f"default_{name}"] = parameter.default
-            text += f"=default_{name}"
-        parameters.append(text)
-        if parameter.kind is parameter.POSITIONAL_ONLY and (i + 1 == len(listed) or listed[i + 1].kind is not parameter.POSITIONAL_ONLY):
-            parameters.append("/")
-        by_name = parameter.kind is parameter.KEYWORD_ONLY or parameter.kind is parameter.POSITIONAL_OR_KEYWORD and i >= positional
-        arguments.append(f"{name}={name}" if by_name else name)
-    taken = {parameter.name for parameter in listed} & set(space)
-    if taken:
-        raise GraphError(f"framejit.capture: a parameter of {name_of(function)} is called {taken.pop()}, which is a name of framejit's own here")
-    name = name_of(function)
-    if name in space or name in {parameter.name for parameter in listed}:
-        name += "_"
-    refusal = "    if not is_compiling():\n        raise refused(captured)\n" if only_compiled else ""
-    text = f"def {name}({', '.join(parameters)}):\n{refusal}    return captured({', '.join(arguments)})\n"
-    exec(compile(text, f"<capture of {name}>", "exec"), space)
-    return space[name]
+            call.args.append(ast.Starred(name, ast.Load()))
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            call.keywords.append(ast.keyword(None, name))
+        elif parameter.kind is parameter.KEYWORD_ONLY or parameter.kind is parameter.POSITIONAL_OR_KEYWORD and i >= positional:
+            call.keywords.append(ast.keyword(parameter.name, name))
+        else:
+            call.args.append(name)
+    body = [code.statement("if not is_compiling():\n    raise refused(captured)", **holes)] if only_compiled else []
+    body.append(code.statement("return call", call=call))
+    made = code.definition(name_of(function), code.parameters(parameters), body)
+    return code.function(made, space, f"<capture of {made.name}>", defaults, keyword_defaults)
 
 
 def plain(caller, function):
