@@ -15,7 +15,7 @@ from framejit._errors import GraphError
 from framejit._graph import code
 from framejit._graph.dtypes import NAMES, graph_name, library_name
 from framejit._graph.nodes import ArrayType
-from framejit._graph.signature import place_text
+from framejit._graph.signature import field, place_text
 
 _DEVICE = re.compile(r"[a-z]+(:\d+)?")
 
@@ -159,14 +159,38 @@ def shown(value):
     return f"{text if len(text) <= 60 else text[:57] + '...'}, of type {type(value).__name__}"
 
 
-def missing(program, arguments, name):
+def missing(signature, arguments):
     """The message about an argument without a part that the program needs; None: it has all. arguments: by parameter."""
-    for entry in program["arguments"]:
-        here = arguments.get(entry["argument"][0])
-        for i, (kind, at) in enumerate(entry["argument"][1:], 1):
+    wanted = [(entry["argument"], str(type_of(entry))) for entry in signature["program"]["arguments"]]
+    wanted += [(entry["argument"], "an array") for entry in signature["inputs"] if "argument" in entry]
+    for place, what in [*wanted, *((place, None) for place in _places(signature))]:
+        here = arguments.get(place[0])
+        for i, (kind, at) in enumerate(place[1:], 1):
             try:
-                here = here[at] if kind == "item" else getattr(here, at)
-            except (TypeError, LookupError, AttributeError):
-                return (f"the program of {name} was given another argument: {place_text(entry['argument'][:i])}\n"
-                        f"  expected  {place_text(entry['argument'][:i + 1])}: {type_of(entry)}\n  found     {shown(here)}")
+                here = here[at] if kind == "item" else field(here, at)
+            except (TypeError, LookupError, AttributeError, GraphError):
+                expected = place_text(place[:i + 1]) + (f": {what}" if what else "")
+                return _other(signature, place[:i], expected, here)
+        if what == "an array" and not is_array(here):
+            return _other(signature, place, what, here)
     return None
+
+
+def _other(signature, place, expected, found):
+    return (f"the program of {signature['function']} was given another argument: {place_text(place)}\n"
+            f"  expected  {expected}\n  found     {shown(found)}")
+
+
+def _places(data):
+    """All that a signature says of arguments."""
+    if isinstance(data, dict):
+        for key, part in data.items():
+            if key in ("argument", "same", "apart") and isinstance(part, list):
+                yield part
+            elif key == "integers":
+                yield from part.values()
+            else:
+                yield from _places(part)
+    elif isinstance(data, list):
+        for part in data:
+            yield from _places(part)

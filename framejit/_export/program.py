@@ -97,7 +97,7 @@ class ExportedProgram:
             found = ", ".join([*map(_short, args), *(f"{name}={_short(value)}" for name, value in kwargs.items())])
             return (f"the program of {described['function']} takes other arguments: {error}\n  expected  {self.signature}\n"
                     f"  found     ({found})")
-        return arguments.missing(described["program"], bound.arguments, described["function"])
+        return arguments.missing(described, bound.arguments)
 
     def module(self):
         """The program as a torch.nn.Module, whose parameters and buffers are the arrays of `state`, under their paths.

@@ -289,6 +289,8 @@ class _Writer:
             raise GraphError("the signature has other inputs than the graph")
         for number, (entry, (_, name, dtype, shape)) in enumerate(zip(signature["inputs"], core.inputs)):
             x = self.x(number)
+            if not isinstance(entry, dict) or not ("argument" in entry or "state" in entry):
+                raise GraphError("an input of the signature is none")
             if "argument" in entry:
                 self.line("x = place", x=x, place=self.place(entry["argument"]))
             else:
@@ -611,7 +613,7 @@ def _row_major(shape):
     return None if None in strides else strides
 
 
-def _field(owner, name):
+def field(owner, name):
     """What an object has by itself: in its dict, or in a slot. What a class, a module or a function has is no argument."""
     if not isinstance(owner, _NO_OBJECTS):
         if hasattr(owner, "__dict__") and name in owner.__dict__:
@@ -689,7 +691,7 @@ def face(signature, core, library, body, state):
     """The function with the signature that runs `body`, a function of the graph's inputs. state: by input, its array, or None."""
     writer = _Writer(signature, core, library)
     definition = writer.definition()
-    writer.give(_apart=_apart, _sign=math.copysign, _body=body, _state=state, GraphError=GraphError, _field=_field, _inside=_inside,
+    writer.give(_apart=_apart, _sign=math.copysign, _body=body, _state=state, GraphError=GraphError, _field=field, _inside=_inside,
                 _missing=_MISSING, _view=_view_of_torch if library == "torch" else _view_of_numpy)
     # The body's own names: guards on one function's globals are the cheapest.
     space = {} if body is None else body.__globals__
