@@ -179,6 +179,11 @@ def evaluated(data, values):
     return _OPERATORS[type(node.op)](evaluated(node.left, values), evaluated(node.right, values))
 
 
+def point(names):
+    """Large sizes, at which two that are not equal differ: they are polynomials."""
+    return {text: (1 << 40) + 7919 * (i + 1) ** 3 for i, text in enumerate(names)}
+
+
 def relation(data):
     """(left size, "<", right size) of a text; None: it is none."""
     parts = _RELATION.fullmatch(data) if type(data) is str else None

@@ -416,8 +416,7 @@ class _Results:
 
     def __init__(self, model, graph, outputs, inputs, writes):
         self.model, self.graph, self.outputs, self.inputs, self.writes = model, graph, outputs, inputs, writes
-        # Sizes are polynomials: those that are equal at such a point are equal.
-        self.point = {symbol.name: (1 << 40) + 7919 * (i + 1) ** 3 for i, symbol in enumerate(graph.symbols)}
+        self.point = code.point(symbol.name for symbol in graph.symbols)
 
     def value(self, tree):
         if "unread" in tree:

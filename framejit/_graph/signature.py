@@ -212,7 +212,7 @@ def _refuse_in(result, refused):
 
 # What the function's text calls, beside its parameters, sizes and inputs: another name where a parameter has this one.
 _OWN = ("len", "type", "isinstance", "hasattr", "str", "repr", "list", "tuple", *_TYPES, "GraphError", "_apart", "_sign", "_body", "_state",
-        "_missing", "_view", "_field", "_inside", "_array", "_other", "_dtypes", "_results", "_returned")
+        "_missing", "_view", "_laid", "_field", "_inside", "_array", "_other", "_dtypes", "_results", "_returned")
 _SHAPES = re.compile(r"_x\d+|_dtype\d+|s\d+")
 
 
@@ -320,7 +320,7 @@ class _Writer:
                     raise GraphError("a condition of the signature is none")
                 if code.symbols(relation[0]) | code.symbols(relation[2]) <= self.shapes:
                     self.refuse(self.expression("not holds", holds=self.shown(code.compared(*relation))), condition["sizes"])
-        for number in sorted(_shown(signature["result"])):
+        for number in sorted(_shown(signature["result"], "input")):
             self.layout(number)
         given = [i for i, entry in enumerate(signature["inputs"]) if "argument" in entry]
         for number, _ in core.writes:
@@ -328,6 +328,8 @@ class _Writer:
             if number in given and others:  # the graph reads what was there before
                 self.line("_apart(name, x, *others)", name=core.name, x=self.x(number), others=others)
         self.line("_results = _body(*inputs)", inputs=inputs)
+        for number in sorted(_shown(signature["result"], "output")):
+            self.lay(number)
         self.line("_returned = result", result=self.result(signature["result"]))
         for i, (number, _) in enumerate(core.writes):
             self.line("x.copy_(_results[i].detach())" if self.library == "torch" else "x[...] = _results[i]", x=self.x(number),
@@ -401,6 +403,19 @@ class _Writer:
         message = (f"the graph of {self.core.name} returns a view of {name.rpartition('L.')[2]}, "
                    f"and was captured with its strides ({', '.join(map(ast.unparse, sizes))}), not ")
         self.line("if test:\n    raise GraphError(message + str(found))", test=test, message=message, found=found)
+
+    def lay(self, number):
+        """A view shows an output as it lay in memory when the graph was captured: the library's own functions may lay it in another way."""
+        self.output(number)
+        shape, layout = list(self.outputs[number]), self.core.layouts[1][number]
+        order = list(range(len(shape)))
+        if layout is not None:
+            point = code.point(name for name, *_ in self.core.symbols)
+            order.sort(key=lambda axis: (-code.evaluated(layout[axis], point), axis))
+            steps = _core.row_major([shape[axis] for axis in order])
+            if any(str(layout[axis]) != str(step) for axis, step in zip(order, steps) if shape[axis] != 1):
+                raise GraphError("a view of the signature is of an output that has gaps in memory")
+        self.line("_results[number] = _laid(_results[number], order)", number=number, order=tuple(order))
 
     def without_default(self):
         """The parameters that the graph needs, and whose defaults are not in the file."""
@@ -593,15 +608,15 @@ def place_text(place):
     return place[0] + "".join(f"[{at!r}]" if kind == "item" else f".{at}" for kind, at in place[1:])
 
 
-def _shown(result):
-    """The numbers of the inputs whose memory a result shows by a view."""
+def _shown(result, what):
+    """The numbers of the inputs (or outputs: what) whose memory a result shows by a view."""
     if not isinstance(result, dict):
         return set()
     if "view" in result:
         viewed = result["view"]
-        return {viewed["input"]} if isinstance(viewed, dict) and type(viewed.get("input")) is int else _shown(viewed)
+        return {viewed[what]} if isinstance(viewed, dict) and type(viewed.get(what)) is int else _shown(viewed, what)
     parts = next((result[kind] for kind in ("tuple", "list", "dict") if isinstance(result.get(kind), list)), [])
-    return {number for part in parts for number in _shown(part)}
+    return {number for part in parts for number in _shown(part, what)}
 
 
 def _row_major(shape):
@@ -624,6 +639,21 @@ def field(owner, name):
 
 
 _NO_OBJECTS = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+
+
+def _laid_by_torch(x, order):
+    """With the axes in this order in memory, from the outermost one, and without gaps."""
+    if order == tuple(range(len(order))):
+        return x.contiguous()
+    return x.permute(order).contiguous().permute(tuple([order.index(axis) for axis in range(len(order))]))
+
+
+def _laid_by_numpy(x, order):
+    import numpy
+
+    if order == tuple(range(len(order))):
+        return numpy.asarray(x, order="C")
+    return numpy.asarray(x.transpose(order), order="C").transpose(tuple([order.index(axis) for axis in range(len(order))]))
 
 
 def _view_of_torch(x, shape, strides, offset):
@@ -692,7 +722,8 @@ def face(signature, core, library, body, state):
     writer = _Writer(signature, core, library)
     definition = writer.definition()
     writer.give(_apart=_apart, _sign=math.copysign, _body=body, _state=state, GraphError=GraphError, _field=field, _inside=_inside,
-                _missing=_MISSING, _view=_view_of_torch if library == "torch" else _view_of_numpy)
+                _missing=_MISSING, _view=_view_of_torch if library == "torch" else _view_of_numpy,
+                _laid=_laid_by_torch if library == "torch" else _laid_by_numpy)
     # The body's own names: guards on one function's globals are the cheapest.
     space = {} if body is None else body.__globals__
     space.update(writer.globals)

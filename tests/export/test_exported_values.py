@@ -8,6 +8,7 @@ import pytest
 
 import framejit
 from framejit import ExportedProgram
+from harness import both_libraries
 from program_cases import FUNCTIONS, bert, modules
 
 pytest.importorskip("safetensors", reason="safetensors is not installed")
@@ -135,3 +136,24 @@ def test_functions_of_numpy_that_return_numbers(function, tmp_path):
 def test_a_call_without_a_text_is_refused(function):
     with pytest.raises(framejit.GraphError, match=r"can't be a program: .*\.py:\d+.* on objects that have no text"):
         framejit.export(function, (np.arange(-3.0, 3),))
+
+
+@both_libraries
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_view_shows_a_result_as_it_lay_while_tracing(lib, dynamic, copied, tmp_path):
+    def f(x):
+        turned = x.T
+        if copied:
+            turned = np.ascontiguousarray(turned) if lib.name == "numpy" else turned.contiguous()
+        y = turned + 1  # the library lays it as it lays the operand, which the graph's code makes without a copy
+        return y, y[1:]
+
+    x = lib.sample((4, 3))
+    sizes = {"x": {0: framejit.Dim("n", min=2), 1: framejit.Dim("m", min=2)}} if dynamic else None
+    framejit.export(f, (x,), dynamic_shapes=sizes).save(tmp_path / "f.program")
+    program = framejit.ExportedProgram.load(tmp_path / "f.program")
+    for call in (program, program.run):
+        for ours, eager in zip(call(x), f(x), strict=True):
+            np.testing.assert_array_equal(np.asarray(ours), np.asarray(eager))
+            assert np.asarray(ours).strides == np.asarray(eager).strides
