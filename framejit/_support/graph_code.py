@@ -158,6 +158,9 @@ class _Writer:
         for row in list(self.waiting):
             symbol, dividend, divisor, remainder = row
             if code.symbols(dividend) | code.symbols(divisor) <= self.known:
+                if code.symbols(divisor):
+                    self.line("if divisor == 0:\n    raise GraphError(message)", divisor=code.size(divisor),
+                              message=f"the size s{symbol} of the graph is divided by {divisor}, which is 0")
                 self.line("symbol = computed", symbol=code.name(f"s{symbol}"), computed=code.quotient(dividend, divisor, remainder))
                 self.known.add(f"s{symbol}")
                 self.waiting.remove(row)

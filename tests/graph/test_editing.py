@@ -197,6 +197,13 @@ def test_texts_that_are_none(text, problem):
         Graph.parse(text)
 
 
+def test_a_size_that_is_divided_by_0_is_refused():
+    graph = Graph.parse("graph @f(%x: f64[s0, 3]) where s0 >= 0, s1 = 6 // s0 >= 0 {\n  %0 = neg %x : f64[s0, 3]\n  return %0\n}\n")
+    np.testing.assert_array_equal(graph.run(np.ones((1, 3)))[0], -np.ones((1, 3)))
+    with pytest.raises(GraphError, match="s1 of the graph is divided by s0, which is 0"):
+        graph.run(np.ones((0, 3)))
+
+
 def test_sources():
     source = captured().source()
     space = {"numpy": np}
