@@ -74,7 +74,7 @@ def filled(node, holes):
     if isinstance(node, ast.Name) and node.id in holes:
         found = holes[node.id]
         return ast.Name(found.id, ast.Store()) if isinstance(node.ctx, ast.Store) else tree(found)
-    made = type(node)()
+    made = {}
     for field, old in ast.iter_fields(node):
         if isinstance(old, list):
             new = []
@@ -85,8 +85,8 @@ def filled(node, holes):
                     new.append(filled(item, holes) if isinstance(item, ast.AST) else item)
         else:
             new = filled(old, holes) if isinstance(old, ast.AST) else old
-        setattr(made, field, new)
-    return made
+        made[field] = new
+    return type(node)(**made)
 
 
 def any_of(tests):
@@ -257,9 +257,7 @@ class _Lines:
 
 def _placed(node, lines):
     """A copy, in which each statement is a line, and nothing is shared."""
-    made = type(node)()
-    for attribute in node._attributes:
-        setattr(made, attribute, lines.line if "line" in attribute else 0)
+    made = {attribute: lines.line if "line" in attribute else 0 for attribute in node._attributes}
     for field, old in ast.iter_fields(node):
         if field == "body" and isinstance(old, list):
             new = []
@@ -270,8 +268,8 @@ def _placed(node, lines):
             new = [_placed(item, lines) if isinstance(item, ast.AST) else item for item in old]
         else:
             new = _placed(old, lines) if isinstance(old, ast.AST) else old
-        setattr(made, field, new)
-    return made
+        made[field] = new
+    return type(node)(**made)
 
 
 def text(tree, comments=None):
