@@ -229,12 +229,12 @@ def export(function, args, kwargs=None, *, dynamic_shapes=None, training=False):
     whole = graph.copy() if training else None
     capture = graph._capture
     _refuse_parts_of_ranges(graph, declared)
-    refuse_without_text(graph, f"framejit.export: {name_of(function)} can't be a program")
     try:
         signature = signatures.of(capture, [node.name for node in graph.inputs])
     except GraphError as error:
         raise GraphError(f"framejit.export: {str(error).replace('be saved', 'be a program').partition('; it can be')[0]}") from None
     bound = signature_of(function).bind(*args, **kwargs).arguments
+    refuse_without_text(graph, f"framejit.export: {name_of(function)} can't be a program")
     signature["program"] = _program(graph, signature, declared, bound, dynamic_shapes is True)
     graph._saved = Saved(capture.library, signature, signatures.state_of(capture), [node.type for node in graph.outputs],
                          capture.assumptions())

@@ -212,7 +212,7 @@ def _refuse_in(result, refused):
 
 # What the function's text calls, beside its parameters, sizes and inputs: another name where a parameter has this one.
 _OWN = ("len", "type", "isinstance", "hasattr", "str", "repr", "list", "tuple", *_TYPES, "GraphError", "_apart", "_sign", "_body", "_state",
-        "_missing", "_view", "_laid", "_field", "_inside", "_array", "_other", "_dtypes", "_results", "_returned")
+        "_missing", "_view", "_laid", "_field", "_inside", "_array", "_other", "_dtypes", "_results", "_returned", "_elsewise")
 _SHAPES = re.compile(r"_x\d+|_dtype\d+|s\d+")
 
 
@@ -327,9 +327,17 @@ class _Writer:
             others = [self.x(i) for i in given if i != number]
             if number in given and others:  # the graph reads what was there before
                 self.line("_apart(name, x, *others)", name=core.name, x=self.x(number), others=others)
+        self.given = given
+        if given:
+            self.line("_elsewise = test", test=code.any_of([self.lies_elsewise(number)[0] for number in given]))
         self.line("_results = _body(*inputs)", inputs=inputs)
-        for number in sorted(_shown(signature["result"], "output")):
-            self.lay(number)
+        shown = _shown(signature["result"], "output")
+        returned, memory = sorted(shown | _returned(signature["result"])), _Memory(core)
+        for number in returned:
+            self.lay(number, number in shown)
+            if memory.shared(number, returned):
+                self.line("_results[number] = _results[number].clone()" if self.library == "torch" else "_results[number] = _results[number].copy()",
+                          number=number)
         self.line("_returned = result", result=self.result(signature["result"]))
         for i, (number, _) in enumerate(core.writes):
             self.line("x.copy_(_results[i].detach())" if self.library == "torch" else "x[...] = _results[i]", x=self.x(number),
@@ -389,23 +397,31 @@ class _Writer:
             self.line("if test:\n    raise error", test=test, error=error)
         self.give(**arguments.names(program, self.core.name, self.library))
 
+    def lies_elsewise(self, number):
+        """(test, the strides that are found, those that the graph was captured with) of an input."""
+        wanted = self.core.layouts[0][number]
+        _, _, _, shape = self.core.inputs[number]
+        x = self.x(number)
+        if wanted is None or list(wanted) == _row_major(shape):  # where a size is 1, the stride is any
+            test = self.expression("not x.is_contiguous()" if self.library == "torch" else "not x.flags.c_contiguous", x=x)
+        found = self.expression("x.stride()" if self.library == "torch" else "tuple([stride // x.itemsize for stride in x.strides])", x=x)
+        sizes = None if wanted is None else [self.size(stride) for stride in wanted]
+        if wanted is not None and list(wanted) != _row_major(shape):
+            test = self.expression("found != sizes", found=found, sizes=tuple(map(self.shown, sizes)))
+        return test, found, sizes
+
     def layout(self, number):
         """A result shows an input's memory, and where its elements lie there depends on where the input's do."""
-        wanted = self.core.layouts[0][number] if 0 <= number < len(self.core.inputs) else None
-        if wanted is None:
+        if not 0 <= number < len(self.core.inputs) or self.core.layouts[0][number] is None:
             return
-        _, name, _, shape = self.core.inputs[number]
-        x, sizes = self.x(number), [self.size(stride) for stride in wanted]
-        found = self.expression("x.stride()" if self.library == "torch" else "tuple([stride // x.itemsize for stride in x.strides])", x=x)
-        test = code.expression("found != sizes", found=found, sizes=tuple(map(self.shown, sizes)))
-        if list(wanted) == _row_major(shape):  # where a size is 1, the stride is any
-            test = code.expression("not x.is_contiguous()" if self.library == "torch" else "not x.flags.c_contiguous", x=x)
-        message = (f"the graph of {self.core.name} returns a view of {name.rpartition('L.')[2]}, "
+        test, found, sizes = self.lies_elsewise(number)
+        message = (f"the graph of {self.core.name} returns a view of {self.core.inputs[number][1].rpartition('L.')[2]}, "
                    f"and was captured with its strides ({', '.join(map(ast.unparse, sizes))}), not ")
         self.line("if test:\n    raise GraphError(message + str(found))", test=test, message=message, found=found)
 
-    def lay(self, number):
-        """A view shows an output as it lay in memory when the graph was captured: the library's own functions may lay it in another way."""
+    def lay(self, number, shown):
+        """Outputs lie as eager's: the library's own functions, on what the graph says, may lay them in another way. Of arguments that lie in
+        another way than those of the capture they lie as the library lays them. shown: a view of the signature shows the output."""
         self.output(number)
         shape, layout = list(self.outputs[number]), self.core.layouts[1][number]
         order = list(range(len(shape)))
@@ -414,8 +430,11 @@ class _Writer:
             order.sort(key=lambda axis: (-code.evaluated(layout[axis], point), axis))
             steps = _core.row_major([shape[axis] for axis in order])
             if any(str(layout[axis]) != str(step) for axis, step in zip(order, steps) if shape[axis] != 1):
+                if not shown:
+                    return
                 raise GraphError("a view of the signature is of an output that has gaps in memory")
-        self.line("_results[number] = _laid(_results[number], order)", number=number, order=tuple(order))
+        line = "_results[number] = _laid(_results[number], order)"
+        self.line(line if shown or not self.given else f"if not _elsewise:\n    {line}", number=number, order=tuple(order))
 
     def without_default(self):
         """The parameters that the graph needs, and whose defaults are not in the file."""
@@ -619,6 +638,38 @@ def _shown(result, what):
     return {number for part in parts for number in _shown(part, what)}
 
 
+# Their results by the library's functions may show the operand's memory.
+_MAY_SHOW = ("reshape", "transpose", "slice", "broadcast", "windows", "cast", "as_size")
+
+
+class _Memory:
+    """Whose memory the outputs of a graph's nodes show if the library's functions compute them."""
+
+    def __init__(self, core):
+        self.outputs, self.of_inputs = list(core.outputs), {value for value, *_ in core.inputs}
+        self.operand = {node.results[0]: node.operands[0] for node in core.nodes if node.op in _MAY_SHOW}
+
+    def root(self, value):
+        while value in self.operand:
+            value = self.operand[value]
+        return value
+
+    def shared(self, number, returned):
+        """Whether it is to be copied: it shows memory of an input, or of another output that is returned before. Eager's are apart."""
+        root = self.root(self.outputs[number])
+        return root in self.of_inputs or any(self.root(self.outputs[other]) == root for other in returned if other < number)
+
+
+def _returned(result):
+    """The numbers of the outputs that a result has as they are."""
+    if not isinstance(result, dict):
+        return set()
+    if type(result.get("output")) is int:
+        return {result["output"]}
+    parts = next((result[kind] for kind in ("tuple", "list", "dict") if isinstance(result.get(kind), list)), [])
+    return {number for part in parts for number in _returned(part)}
+
+
 def _row_major(shape):
     """The strides of an array without gaps; None: they are no numbers."""
     strides, size = [], 1
@@ -642,18 +693,20 @@ _NO_OBJECTS = (type, types.ModuleType, types.FunctionType, types.BuiltinFunction
 
 
 def _laid_by_torch(x, order):
-    """With the axes in this order in memory, from the outermost one, and without gaps."""
-    if order == tuple(range(len(order))):
-        return x.contiguous()
-    return x.permute(order).contiguous().permute(tuple([order.index(axis) for axis in range(len(order))]))
+    """With the axes in this order in memory, from the outermost one, and without gaps. What lies so is itself."""
+    turned = x.permute(order)
+    if turned.is_contiguous():
+        return x
+    return turned.contiguous().permute(tuple([order.index(axis) for axis in range(len(order))])).clone()
 
 
 def _laid_by_numpy(x, order):
     import numpy
 
-    if order == tuple(range(len(order))):
-        return numpy.asarray(x, order="C")
-    return numpy.asarray(x.transpose(order), order="C").transpose(tuple([order.index(axis) for axis in range(len(order))]))
+    turned = x.transpose(order)
+    if turned.flags.c_contiguous:
+        return x
+    return numpy.ascontiguousarray(turned).transpose(tuple([order.index(axis) for axis in range(len(order))])).copy(order="K")
 
 
 def _view_of_torch(x, shape, strides, offset):

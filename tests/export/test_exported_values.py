@@ -8,7 +8,7 @@ import pytest
 
 import framejit
 from framejit import ExportedProgram
-from harness import both_libraries
+from harness import assert_same, both_libraries, torch
 from program_cases import FUNCTIONS, bert, modules
 
 pytest.importorskip("safetensors", reason="safetensors is not installed")
@@ -157,3 +157,55 @@ def test_a_view_shows_a_result_as_it_lay_while_tracing(lib, dynamic, copied, tmp
         for ours, eager in zip(call(x), f(x), strict=True):
             np.testing.assert_array_equal(np.asarray(ours), np.asarray(eager))
             assert np.asarray(ours).strides == np.asarray(eager).strides
+
+
+LAID = {
+    "contiguous": lambda x: np.ascontiguousarray(x.T + 1) if isinstance(x, np.ndarray) else (x.t() + 1).contiguous(),
+    "a copy": lambda x: (x.T + 1).copy() if isinstance(x, np.ndarray) else (x.t() + 1).clone(memory_format=torch.contiguous_format),
+    "turned": lambda x: x.T * 2,
+    "four axes": lambda x: x.reshape(2, 2, 3, 1).transpose(0, 2, 1, 3).copy() * 1 if isinstance(x, np.ndarray) else x.reshape(2, 2, 3, 1).permute(0, 2, 1, 3).contiguous() * 1,
+}
+
+
+@both_libraries
+@pytest.mark.parametrize("function", LAID.values(), ids=LAID)
+def test_results_lie_as_eagers(lib, function, tmp_path):
+    x = lib.sample((4, 3))
+    program = framejit.export(function, (x,))
+    program.save(tmp_path / "program")
+    loaded = ExportedProgram.load(tmp_path / "program")
+    for run in (program, program.run, loaded, loaded.run):
+        assert_same(run(x), function(x))
+
+
+APART = {
+    "a copy": lambda copy, x: copy(x), "itself and a copy": lambda copy, x: (x, copy(x)), "a result and its copy": lambda copy, x: (lambda y: (y, copy(y)))(x + 1),
+    "a result twice": lambda copy, x: (lambda y: (y, y))(x + 1), "a part and its copy": lambda copy, x: (lambda y: (y[1:], copy(y[1:])))(x + 1),
+    "a copy of a part": lambda copy, x: (x * 2, copy(x[1:])),
+}
+
+
+@both_libraries
+@pytest.mark.parametrize("function", APART.values(), ids=APART)
+def test_results_have_memory_of_their_own_where_eagers_have(lib, function, tmp_path):
+    def copy(x):
+        return x.copy() if isinstance(x, np.ndarray) else x.clone()
+
+    def f(x):
+        return function(copy, x)
+
+    x = lib.sample((4, 3))
+    program = framejit.export(f, (x,))
+    program.save(tmp_path / "program")
+    loaded = ExportedProgram.load(tmp_path / "program")
+    for run in (program, program.run, loaded, loaded.run):
+        for call in (f, run):
+            given = lib.sample((4, 3))
+            results = call(given)
+            results = results if isinstance(results, tuple) else (results,)
+            for n, result in enumerate(results):
+                result += 10 ** n
+            told = [np.asarray(array).tolist() for array in (*results, given)]
+            if call is f:
+                expected = told
+        assert told == expected
