@@ -5,7 +5,7 @@ results of one function with a derivative of its own.
 """
 from framejit import _core
 from framejit._errors import GraphError
-from framejit._graph.calls import text_of
+from framejit._graph.calls import check, is_text, text_of
 from framejit._graph.nodes import ArrayType, Graph, Node, Symbol
 
 
@@ -92,6 +92,12 @@ def from_core(core):
     if not calls:
         graph._cached = {"version": graph._version, "core": core}
     return graph
+
+
+def check_call(node):
+    """GraphError: the text of this call is none that a graph may make."""
+    if is_text(node._attrs["callee"]):
+        check(node._attrs["callee"], len(node._operands), 1 if isinstance(node._type, ArrayType) else len(node._type))
 
 
 def _word(name, taken):

@@ -16,8 +16,8 @@ import zlib
 from framejit import _core
 from framejit._errors import GraphError
 from framejit._graph import signature as signatures
-from framejit._graph.calls import parsed, refuse_without_text
-from framejit._graph.core import from_core
+from framejit._graph.calls import is_text, refuse_without_text
+from framejit._graph.core import check_call, from_core
 from framejit._graph.dtypes import graph_name
 from framejit._graph.library import stopped, write_stops
 from framejit._graph.nodes import ArrayType
@@ -115,7 +115,9 @@ class FileContents:
     def graph(self):
         graph = from_core(self.core)
         for node in graph.find(op="extern_call"):
-            parsed(node.attrs["callee"])
+            if not is_text(node.attrs["callee"]):
+                raise GraphError(f"`{node.attrs['callee'][:200]}` is no call of an array function")
+            check_call(node)
         graph._saved = self.saved
         self.saved.results = [node.type for node in graph.outputs]
         if self.saved.signature is not None:

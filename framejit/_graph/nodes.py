@@ -444,6 +444,8 @@ class Graph:
 
     def lint(self):
         """Checks every rule of graphs. Raises GraphError with one line for each that is broken, which names the node."""
+        from framejit._graph.core import check_call
+
         problems, known = [], set(self._inputs)
         for node in self:
             for operand in node._operands:
@@ -455,6 +457,11 @@ class Graph:
         for node in [*self._outputs, *self._writes.values()]:
             if node not in known:
                 problems.append(f"{node} is returned or written, and is no value of the graph")
+        for node in self.find(op="extern_call"):
+            try:
+                check_call(node)
+            except GraphError as error:
+                problems.append(f"{node}: {error}")
         if not problems:
             try:
                 self._as_core()
