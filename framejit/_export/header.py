@@ -15,7 +15,7 @@ STATUS = (("OK", ""), ("ARGUMENT", "a null pointer, or a size out of its range")
 def text_of(title, name, cpus, functions):
     """The header's text. functions: of library.py; the first one's name is what the others are named after."""
     upper, first = name.upper(), functions[0].name
-    told = "\n".join(textwrap.wrap(title.replace("*/", "* /"), 110, initial_indent="/* ", subsequent_indent=" * "))
+    told = "/* " + "\n * ".join(_lines(title))
     codes = "\n".join(f"  {upper}_{word} = {i}," + (f"  /* {text} */" if text else "") for i, (word, text) in enumerate(STATUS))
     return f"""{told}
  *
@@ -60,11 +60,22 @@ def _declared(function):
     rows += [(x.name, _described(x) + (", which is written" if x.written else "")) for x in function.given]
     rows += [(x.name, _described(x)) for x in function.results]
     width = max((len(row[0]) for row in rows), default=0)
-    lines = [*textwrap.wrap(function.text or "The program.", 110), *(f"  {row[0]:<{width}}  {row[1]}" for row in rows)]
-    comment = "/* " + "\n * ".join(lines) + " */\n"
+    rows = [_of_comment(f"  {row[0]:<{width}}  {row[1]}") for row in rows]
+    comment = "/* " + "\n * ".join([*_lines(function.text or "The program."), *rows]) + " */\n"
     whole = ", ".join(x.replace(" ", "~") for x in parameters) or "void"  # no line ends inside of a parameter
     declared = textwrap.wrap(f"int {function.name}({whole});", 110, subsequent_indent=" " * (len(function.name) + 5), break_long_words=False)
     return comment + "\n".join(declared).replace("~", " ") + "\n"
+
+
+def _lines(text):
+    return list(map(_of_comment, textwrap.wrap(_of_comment(text), 110)))
+
+
+def _of_comment(line):
+    """The line as a comment of C may have it, whatever a program's names and keys are: nothing in it ends the comment or joins lines."""
+    line = "".join(x if x.isprintable() else x.encode("unicode_escape").decode() for x in line)
+    line = line.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?")  # the last: trigraphs
+    return line + "." if line.endswith("\\") else line
 
 
 def _described(array):

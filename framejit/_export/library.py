@@ -31,7 +31,8 @@ _RESERVED = set(
     "alignas alignof and asm auto bool break case catch char class const constexpr continue decltype default delete do double else enum "
     "explicit export extern false float for friend goto if inline int long main mutable namespace new not nullptr operator or private "
     "protected public register restrict return short signed sizeof static struct switch template this throw true try typedef typeid "
-    "typename typeof union unsigned using virtual void volatile while xor".split())
+    "typename typeof union unsigned using virtual void volatile while xor "
+    "NULL linux unix i386 errno stdin stdout stderr int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t".split())
 
 
 class BuiltLibrary(NamedTuple):

@@ -13,7 +13,7 @@ import pytest
 
 import framejit
 from framejit import Dim, GraphError, _core
-from framejit._export import arguments
+from framejit._export import arguments, header
 
 CC, VALGRIND = shutil.which("cc"), shutil.which("valgrind")
 pytestmark = pytest.mark.skipif(CC is None, reason="there is no C compiler")
@@ -196,6 +196,30 @@ def test_the_header_and_what_lies_beside_it(small):
     assert sorted(os.listdir(small[0].header.parent)) == ["libframejit_program.so", "libscaled.so", "scaled.h"]
     needed = subprocess.run(["readelf", "-d", small[0].library, small[0].runtime], capture_output=True, text=True).stdout
     assert "python" not in needed and "LLVM" not in needed
+
+
+KEYS = ["*/ int evil(void); /*", "a\nb", "ends in \\", "*??/", "\\\n*/", "\u2028", "??/", "linux", "int64_t", "// x \\"]
+
+
+@pytest.mark.parametrize("flags", [("-std=gnu99",), ("-std=c99",), ("-x", "c++")])
+def test_keys_stay_in_the_comments_of_the_header(flags, tmp_path):
+    def keyed(d):
+        return {key: value * 2 for key, value in d.items()}
+
+    built = framejit.export(keyed, ({key: np.ones(3) for key in KEYS},)).build(tmp_path)
+    source = tmp_path / "includes.c"
+    source.write_text('#include "keyed.h"\n')
+    command = [CC, *flags, "-Wall", "-Wextra", "-Werror", f"-I{tmp_path}"]
+    subprocess.run([*command, "-fsyntax-only", str(source)], check=True)
+    seen = subprocess.run([*command, "-E", "-P", str(source)], check=True, capture_output=True, text=True).stdout
+    assert "evil(" not in seen and re.findall(r"\bkeyed\w*\(", seen) == ["keyed(", "keyed_error(", "keyed_set_threads("]
+    assert built.header.read_text().count("evil") >= 1
+
+
+@pytest.mark.parametrize("text", ["*/", "??/", "a \\", "\\", "/* */", "*\n/", "*\\", "x\0\x1b", "\ud800"])
+def test_lines_of_comments_of_c(text):
+    for line in header._lines(text + " " + text):
+        assert "*/" not in line and "??" not in line and not line.endswith("\\") and line.isprintable()
 
 
 def test_the_example_of_the_page(tmp_path):
