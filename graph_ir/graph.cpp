@@ -142,27 +142,31 @@ void Graph::rewrite_sizes(const std::function<SymDim(const SymDim&)>& rewritten)
   for (Composite& composite : composites) rewrite_attrs(composite.attrs);
 }
 
-std::vector<SymbolId> symbols_used(const Graph& graph, const Node& node) {
-  std::vector<SymbolId> found;
-  auto add = [&](auto& self, const SymDim& size) -> void {
-    for (SymbolId symbol : size.symbols()) {
-      if (std::find(found.begin(), found.end(), symbol) != found.end()) continue;
-      found.push_back(symbol);
-      const auto& definition = graph.symbols[symbol.index].definition;
-      if (definition) self(self, definition->dividend), self(self, definition->divisor);
-    }
+void each_size(const Graph& graph, const Node& node, const std::function<void(const SymDim&)>& visit) {
+  auto visit_all = [&](const Dims& dims) {
+    for (const SymDim& size : dims) visit(size);
   };
-  auto add_all = [&](const Dims& dims) {
-    for (const SymDim& size : dims) add(add, size);
-  };
-  for (ValueId result : node.results) add_all(graph.type(result).shape);
+  for (ValueId result : node.results) visit_all(graph.type(result).shape);
   for (const auto& [name, attr] : node.attrs.items()) {
-    if (const auto* size = std::get_if<SymDim>(&attr)) add(add, *size);
-    if (const auto* dims = std::get_if<Dims>(&attr)) add_all(*dims);
+    if (const auto* size = std::get_if<SymDim>(&attr)) visit(*size);
+    if (const auto* dims = std::get_if<Dims>(&attr)) visit_all(*dims);
     if (const auto* layouts = std::get_if<std::vector<std::optional<Dims>>>(&attr))
       for (const auto& layout : *layouts)
-        if (layout) add_all(*layout);
+        if (layout) visit_all(*layout);
   }
+}
+
+std::vector<SymbolId> symbols_used(const Graph& graph, const Node& node) {
+  std::vector<SymbolId> found;
+  std::set<SymbolId> known;
+  const auto add = [&](const SymDim& size) {
+    for (SymbolId symbol : size.symbols())
+      if (known.insert(symbol).second) found.push_back(symbol);
+  };
+  each_size(graph, node, add);
+  for (std::size_t i = 0; i < found.size(); ++i)  // it grows
+    if (const auto& definition = graph.symbols[found[i].index].definition)
+      add(definition->dividend), add(definition->divisor);
   return found;
 }
 

@@ -164,6 +164,9 @@ class Graph {
 
 std::string_view name(Op op);
 
+/// The sizes in the node's types and attributes.
+void each_size(const Graph& graph, const Node& node, const std::function<void(const SymDim&)>& visit);
+
 /// The symbols in a node's result types and attributes, and those they are computed from.
 std::vector<SymbolId> symbols_used(const Graph& graph, const Node& node);
 

@@ -71,44 +71,95 @@ class Parser : Scanner {
   }
 
  private:
+  /// Of something in the text that is read, or complained of, later.
+  struct Place {
+    std::size_t position = 0;
+    int line = 0;
+  };
+
+  // ---- sizes
+
   SymDim size() {
-    SymDim sum = accept("-") ? SymDim(0) - product_of_sizes() : product_of_sizes();
+    std::vector<SymDim::Term> terms;
+    bool negative = accept("-");
     while (true) {
+      const SymDim product = product_of_sizes(negative);
+      terms.insert(terms.end(), product.terms().begin(), product.terms().end());
+      if (terms.size() > kMostTerms) fail("a size of more than " + std::to_string(kMostTerms) + " terms");
       if (accept("+"))
-        sum = sum + product_of_sizes();
+        negative = false;
       else if (accept("-"))
-        sum = sum - product_of_sizes();
+        negative = true;
       else
-        return sum;
+        return within(SymDim::sum_exactly(std::move(terms)));
     }
   }
 
-  SymDim product_of_sizes() {
-    SymDim result = size_factor();
-    while (accept("*")) result = result * size_factor();
+  SymDim within(std::optional<SymDim> size) {
+    if (!size) fail("a size with a number of more than 64 bits");
+    return std::move(*size);
+  }
+
+  /// What each factor adds to the text multiplies the terms: bounded before it is multiplied out.
+  SymDim product_of_sizes(bool negative = false) {
+    SymDim result = size_factor(negative);
+    while (accept("*")) {
+      const SymDim factor = size_factor(false);
+      if (result.terms().size() * factor.terms().size() > kMostTerms)
+        fail("a size of more than " + std::to_string(kMostTerms) + " terms");
+      if (degree(result) + degree(factor) > kMostFactors)
+        fail("a size with a product of more than " + std::to_string(kMostFactors) + " sizes");
+      result = within(SymDim::multiply_exactly(result, factor));
+    }
     return result;
   }
 
-  SymDim size_factor() {
+  static std::size_t degree(const SymDim& size) {  // the highest degree comes first
+    return size.terms().empty() ? 0 : size.terms()[0].symbols.size();
+  }
+
+  SymDim size_factor(bool negative) {
     if (accept("(")) {
       if (++depth_ > kDeepestSize) fail("a size with too many parentheses");
       SymDim inner = size();
       expect(")");
       --depth_;
-      return inner;
+      return negative ? within(SymDim::multiply_exactly(SymDim(-1), inner)) : inner;
     }
     skip_space();
     if (peek() == 's' && position_ + 1 < text_.size() &&
         std::isdigit(static_cast<unsigned char>(text_[position_ + 1]))) {
       ++position_;
-      return SymDim(SymbolId{std::uint32_t(integer())});
+      const std::int64_t index = integer();
+      if (index >= UINT32_MAX) fail("there is no size s" + std::to_string(index));
+      const SymDim symbol(SymbolId{std::uint32_t(index)});
+      return negative ? SymDim(-1) * symbol : symbol;
     }
-    // INT64_MIN is printed with the sign apart from its digits, which alone do not fit.
     std::uint64_t digits;
     const auto [end, error] = std::from_chars(text_.data() + position_, text_.data() + text_.size(), digits);
     if (error != std::errc()) fail("expected a size, found " + found());
+    // INT64_MIN is printed with the sign apart from its digits, which alone do not fit.
+    if (digits > std::uint64_t(INT64_MAX) + negative) fail("expected a size of 64 bits, found " + found());
     position_ = std::size_t(end - text_.data());
-    return SymDim(std::int64_t(digits));
+    return SymDim(std::int64_t(negative ? 0 - digits : digits));
+  }
+
+  /// The compiler multiplies the sizes of a shape.
+  Dims shape() {
+    const Place place = {position_, line_};
+    Dims result = sizes();
+    check_shape(result, place);
+    return result;
+  }
+
+  void check_shape(const Dims& shape, Place place) {
+    if (shape.size() > kMostAxes) fail_at(place, "a shape of more than " + std::to_string(kMostAxes) + " axes");
+    std::size_t terms = 1, factors = 0;
+    for (const SymDim& size : shape) {
+      terms *= std::max(size.terms().size(), std::size_t(1));
+      factors += degree(size);
+      if (terms > kMostTerms || factors > kMostFactors) fail_at(place, "a shape with too many elements to write down");
+    }
   }
 
   template <class Item>
@@ -128,7 +179,7 @@ class Parser : Scanner {
 
   Type type() {
     const DType element = dtype();
-    return {element, sizes()};
+    return {element, shape()};
   }
 
   std::optional<Strides> strides() {
@@ -287,6 +338,7 @@ class Parser : Scanner {
       if (repeats_result_shape(node.op, attr_row.name) && !types.empty()) node.attrs.set(attr_row.name, types[0].shape);
     node.location = location();
     line_of_nodes_ = line;
+    spend({}, node.location);
     resolve(node, operands, types);
     for (std::size_t i = 0; i < results.size(); ++i) {
       node.results.push_back(graph_.new_value(std::move(types[i])));
@@ -302,12 +354,6 @@ class Parser : Scanner {
   }
 
   // ---- operands
-
-  /// Where a number stands that is read when its dtype is known.
-  struct Place {
-    std::size_t position = 0;
-    int line = 0;
-  };
 
   struct Operand {
     enum class Kind : std::uint8_t { Value, Number, Reshape, Transpose, Slice } kind = Kind::Value;
@@ -375,7 +421,7 @@ class Parser : Scanner {
       expect("(");
       result.inner.push_back(operand(depth + 1));
       expect(",");
-      result.shape = sizes();
+      result.shape = shape();
       expect(")");
     } else if (accept_keyword("transpose")) {
       result.kind = Operand::Kind::Transpose;
@@ -528,6 +574,8 @@ class Parser : Scanner {
   }
 
   ValueId inserted(Op op, std::vector<ValueId> operands, Attrs attrs, Type type, const Location& location) {
+    check_shape(type.shape, {position_, line_of_nodes_});
+    spend(type.shape, location);
     Node node;
     node.op = op;
     node.operands = std::move(operands);
@@ -562,6 +610,14 @@ class Parser : Scanner {
     return place_ = {std::string(rest.substr(0, colon)), line, std::string(module)};
   }
 
+  /// A node has the place of the one before and what it puts inside of itself has its shape, which the text says once.
+  void spend(const Dims& shape, const Location& location) {
+    made_ += location.file.size() + location.module.size();
+    for (const SymDim& size : shape)
+      for (const SymDim::Term& term : size.terms()) made_ += 1 + term.symbols.size();
+    if (made_ > kMostMade * (text_.size() + kSmallText)) fail("the text repeats more than its length allows");
+  }
+
   void write() {
     const ValueId target = value();
     expect("<-");
@@ -580,6 +636,10 @@ class Parser : Scanner {
   }
 
   static constexpr int kDeepestSize = 50;
+  static constexpr std::size_t kMostTerms = 1024, kMostFactors = 64;  // of a size, and of the sizes of a shape
+  static constexpr std::size_t kMostAxes = 64;                         // as of NumPy
+  static constexpr std::size_t kMostMade = 32, kSmallText = 1 << 14;
+  std::size_t made_ = 0;  // characters of places and factors of shapes that nodes repeat
   int depth_ = 0;
   std::vector<int>& node_lines_;
   Graph graph_;

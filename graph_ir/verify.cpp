@@ -36,10 +36,7 @@ class Verifier {
       else if (uses_known_symbols(graph_.type(input.value).shape, subject) && input.strides)
         layout(*input.strides, input.value, subject);
     }
-    for (const Node& node : graph_.nodes)
-      if (counts_size(node.op))
-        if (const Attr* count = node.attrs.find("count"); count && std::holds_alternative<SymDim>(*count))
-          for (SymbolId symbol : std::get<SymDim>(*count).symbols()) uncounted_.insert(symbol);
+    find_counts();
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       node_ = i;
       node(graph_.nodes[i]);
@@ -97,6 +94,27 @@ class Verifier {
     }
   }
 
+  /// Which nodes count sizes, and by symbol the last of them that it waits for: its own, or one that what it
+  /// is computed from waits for.
+  void find_counts() {
+    counted_.resize(graph_.symbols.size());
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (counts_size(graph_.nodes[i].op))
+        if (const Attr* count = graph_.nodes[i].attrs.find("count"); count && std::holds_alternative<SymDim>(*count))
+          for (SymbolId symbol : std::get<SymDim>(*count).symbols()) {
+            uncounted_.insert(symbol);
+            if (symbol.index < counted_.size() && !counted_[symbol.index]) counted_[symbol.index] = {i, symbol};
+          }
+    if (uncounted_.empty()) return;
+    for (std::size_t i = 0; i < graph_.symbols.size(); ++i)
+      if (const auto& definition = graph_.symbols[i].definition)
+        for (const SymDim& part : {definition->dividend, definition->divisor})
+          for (SymbolId symbol : part.symbols())
+            if (symbol.index < i && counted_[symbol.index] &&
+                (!counted_[i] || counted_[symbol.index]->node > counted_[i]->node))
+              counted_[i] = counted_[symbol.index];
+  }
+
   void node(const Node& node) {
     const std::string subject(name(node.op));
     bool sound = true;
@@ -119,9 +137,17 @@ class Verifier {
       if (!graph_.symbols[counted[0].index].late || graph_.symbols[counted[0].index].definition)
         return broken("counts a symbol that is bound otherwise");
     }
-    if (!uncounted_.empty())
-      for (SymbolId symbol : symbols_used(graph_, node))
-        if (uncounted_.count(symbol)) return broken("uses s" + std::to_string(symbol.index) + " before it is counted");
+    if (!uncounted_.empty()) {
+      bool waits = false;
+      each_size(graph_, node, [&](const SymDim& size) {
+        for (SymbolId symbol : size.symbols())
+          if (const auto& counted = counted_[symbol.index]; !waits && counted && uncounted_.count(counted->symbol)) {
+            waits = true;
+            broken("uses s" + std::to_string(counted->symbol.index) + " before it is counted");
+          }
+      });
+      if (waits) return;
+    }
     if (node.op == Op::extern_call)
       extern_layouts(node, broken);
     else
@@ -220,7 +246,12 @@ class Verifier {
   }
 
   const Graph& graph_;
-  std::set<SymbolId> uncounted_;  // symbols whose node is still to come
+  struct Counted {
+    std::size_t node;
+    SymbolId symbol;
+  };
+  std::set<SymbolId> uncounted_;                  // symbols whose node is still to come
+  std::vector<std::optional<Counted>> counted_;  // by symbol
   std::vector<bool> defined_;
   std::vector<VerifyError> errors_;
   std::optional<std::size_t> node_;

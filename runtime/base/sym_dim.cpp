@@ -21,16 +21,20 @@ bool precedes(const std::vector<SymbolId>& a, const std::vector<SymbolId>& b) {
   return a < b;
 }
 
-// Sorts, adds up terms over the same symbols, drops those that vanish.
-std::vector<SymDim::Term> canonical(std::vector<SymDim::Term> terms) {
+// Sorts, adds up terms over the same symbols, drops those that vanish. overflow: where to say that a sum has wrapped.
+std::vector<SymDim::Term> canonical(std::vector<SymDim::Term> terms, bool* overflow = nullptr) {
   std::sort(terms.begin(), terms.end(),
             [](const SymDim::Term& a, const SymDim::Term& b) { return precedes(a.symbols, b.symbols); });
   std::vector<SymDim::Term> result;
   for (SymDim::Term& term : terms) {
-    if (!result.empty() && result.back().symbols == term.symbols)
-      result.back().coefficient = wrapping_add(result.back().coefficient, term.coefficient);
-    else
+    if (result.empty() || result.back().symbols != term.symbols) {
       result.push_back(std::move(term));
+      continue;
+    }
+    std::int64_t& sum = result.back().coefficient;
+    std::int64_t unused;
+    if (overflow && __builtin_add_overflow(sum, term.coefficient, &unused)) *overflow = true;
+    sum = wrapping_add(sum, term.coefficient);
   }
   std::erase_if(result, [](const SymDim::Term& term) { return term.coefficient == 0; });
   return result;
@@ -43,6 +47,34 @@ SymDim::SymDim(std::int64_t constant) {
 }
 
 SymDim::SymDim(SymbolId symbol) { terms_.push_back({{symbol}, 1}); }
+
+std::optional<SymDim> SymDim::sum_exactly(std::vector<Term> terms) {
+  SymDim result;
+  bool overflow = false;
+  result.terms_ = canonical(std::move(terms), &overflow);
+  return overflow ? std::nullopt : std::optional(std::move(result));
+}
+
+std::vector<SymDim::Term> SymDim::products(const SymDim& a, const SymDim& b) {
+  std::vector<Term> terms;
+  for (const Term& x : a.terms_)
+    for (const Term& y : b.terms_) {
+      Term term{{}, wrapping_multiply(x.coefficient, y.coefficient)};
+      std::merge(x.symbols.begin(), x.symbols.end(), y.symbols.begin(), y.symbols.end(),
+                 std::back_inserter(term.symbols));
+      terms.push_back(std::move(term));
+    }
+  return terms;
+}
+
+std::optional<SymDim> SymDim::multiply_exactly(const SymDim& a, const SymDim& b) {
+  for (const Term& x : a.terms_)
+    for (const Term& y : b.terms_) {
+      std::int64_t unused;
+      if (__builtin_mul_overflow(x.coefficient, y.coefficient, &unused)) return std::nullopt;
+    }
+  return sum_exactly(products(a, b));
+}
 
 bool SymDim::is_constant() const { return terms_.empty() || (terms_.size() == 1 && terms_[0].symbols.empty()); }
 
@@ -166,16 +198,8 @@ SymDim operator+(const SymDim& a, const SymDim& b) {
 SymDim operator-(const SymDim& a, const SymDim& b) { return a + SymDim(-1) * b; }
 
 SymDim operator*(const SymDim& a, const SymDim& b) {
-  std::vector<SymDim::Term> terms;
-  for (const SymDim::Term& x : a.terms_)
-    for (const SymDim::Term& y : b.terms_) {
-      SymDim::Term term{{}, wrapping_multiply(x.coefficient, y.coefficient)};
-      std::merge(x.symbols.begin(), x.symbols.end(), y.symbols.begin(), y.symbols.end(),
-                 std::back_inserter(term.symbols));
-      terms.push_back(std::move(term));
-    }
   SymDim result;
-  result.terms_ = canonical(std::move(terms));
+  result.terms_ = canonical(SymDim::products(a, b));
   return result;
 }
 

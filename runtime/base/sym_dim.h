@@ -40,6 +40,10 @@ class SymDim {
   SymDim(std::int64_t constant);
   SymDim(SymbolId symbol);
 
+  /// The sum of these terms, in any order, and the product of two sizes; nullopt: a coefficient has more than 64 bits.
+  static std::optional<SymDim> sum_exactly(std::vector<Term> terms);
+  static std::optional<SymDim> multiply_exactly(const SymDim& a, const SymDim& b);
+
   bool is_constant() const;
   /// The value if constant.
   std::optional<std::int64_t> constant() const;
@@ -71,6 +75,8 @@ class SymDim {
   std::size_t hash() const;
 
  private:
+  static std::vector<Term> products(const SymDim& a, const SymDim& b);
+
   std::vector<Term> terms_;  // sorted by symbols; no zero coefficients
 };
 

@@ -9,7 +9,7 @@ import pytest
 from framejit import GraphError
 from framejit._graph import effects
 
-from tests.harness import needs_torch, torch
+from harness import needs_torch, torch
 
 
 def calling(callee, *types, results=1):

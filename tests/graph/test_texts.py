@@ -1,5 +1,6 @@
 """Graphs as text: the short form that people read computes the same when it is parsed, and is the same text again."""
 import random
+import re
 
 import numpy as np
 import pytest
@@ -239,3 +240,47 @@ def test_a_thousand_mutations_are_graphs_or_graph_errors():
             refused += 1
             assert "line" in str(error) or "broken" in str(error)
     assert 300 < refused < 1000
+
+
+def of_size(size, symbols=1):
+    where, inputs = ", ".join(f"s{i} >= 0" for i in range(symbols)), ", ".join(f"%x{i}: f64[s{i}]" for i in range(symbols))
+    return f"graph @f({inputs}) where {where} {{\n  %0 = dim {{value = {size}}} : i64[]\n  return %0\n}}\n"
+
+
+@pytest.mark.parametrize("text, message", [
+    (of_size("*".join(f"(s{i}+1)" for i in range(28)), 28), "line 2: a size of more than 1024 terms"),
+    (of_size("*".join(["(s0+s1)"] * 100), 2), "line 2: a size with a product of more than 64 sizes"),
+    (of_size("*".join(["s0"] * 65)), "line 2: a size with a product of more than 64 sizes"),
+    (of_size(" + ".join(f"s{i}" for i in range(1025)), 1025), "line 2: a size of more than 1024 terms"),
+    (of_size("9223372036854775807 + 1"), "line 2: a size with a number of more than 64 bits"),
+    (of_size("s0*4294967296*4294967296"), "line 2: a size with a number of more than 64 bits"),
+    (of_size("9223372036854775808"), "line 2: expected a size of 64 bits"),
+    (of_size("18446744073709551617"), "line 2: expected a size"),
+    (of_size("s4294967296"), "line 2: there is no size s4294967296"),
+    (of_size("(" * 60 + "s0" + ")" * 60), "line 2: a size with too many parentheses"),
+    ("graph @f(%x: f64[" + ", ".join(f"s{i} + 1" for i in range(28)) + "]) where " + ", ".join(f"s{i} >= 0" for i in range(28))
+     + " {\n  return %x\n}", "line 1: a shape with too many elements to write down"),
+    ("graph @f(%x: f64[" + ", ".join("1" * 65) + "]) {\n  return %x\n}", "line 1: a shape of more than 64 axes"),
+    ("graph @f(%x: f64[2]) {\n  %0 = neg %x : f64[2]  ; " + "a" * 400000 + ".py:1\n"
+     + "".join(f"  %{i} = neg %x : f64[2]\n" for i in range(1, 9999)) + "  return %0\n}", "the text repeats more than its length allows"),
+])
+def test_sizes_that_would_not_fit_in_memory(text, message):
+    with pytest.raises(GraphError, match=re.escape(message)):
+        Graph.parse(text)
+
+
+def test_sizes_of_many_terms_and_of_64_bits():
+    many = " + ".join(f"s{i}*{i + 1}" for i in range(1000))
+    assert str(Graph.parse(of_size(many, 1000))).count("*") > 900
+    assert Graph.parse(of_size("-9223372036854775808")).run(np.ones(1))[0] == -2 ** 63
+    assert Graph.parse(of_size("s0 - 9223372036854775808")).run(np.ones(1))[0] == 1 - 2 ** 63
+    assert Graph.parse(of_size("3 - 2*(s0 - 4)*s0")).run(np.ones(5))[0] == -7
+
+
+def test_many_definitions_of_one_another():
+    """Each size is half of the one before; the last is asked for at many places."""
+    count = 4000
+    where = ", ".join(["s0 >= 0", "s1 >= 0", *(f"s{i} = s{i - 1} // 2" for i in range(2, count))])
+    nodes = "".join(f"  %{i} = dim {{value = s{count - 1}}} : i64[]\n" for i in range(1, 3000))
+    graph = Graph.parse(f"graph @f(%m: bool[s0]) where {where} {{\n  %0 = nonzero %m {{count = s1, excluded = []}} : i64[s1]\n{nodes}  return %1\n}}\n")
+    assert len(graph) == 3000
