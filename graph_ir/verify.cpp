@@ -2,6 +2,7 @@
 // Graph::add infers them with.
 #include "graph_ir/verify.h"
 
+#include <algorithm>
 #include <set>
 
 #include "graph_ir/ops.h"
@@ -24,6 +25,30 @@ bool is_of_kind(const Attr& attr, const std::string& kind) {
   return kind == "lay" && std::holds_alternative<std::vector<std::optional<Dims>>>(attr);
 }
 
+/// The least and the greatest value of a size under the ranges of its symbols, as far as 128 bits tell.
+struct Range {
+  __int128 low, high;
+};
+
+std::optional<Range> range_of(const SymDim& size, const std::vector<Symbol>& symbols) {
+  Range sum{0, 0};
+  for (const SymDim::Term& term : size.terms()) {
+    Range product{term.coefficient, term.coefficient};
+    for (SymbolId symbol : term.symbols) {
+      const __int128 low = symbols[symbol.index].min, high = symbols[symbol.index].max;
+      __int128 ends[4];
+      if (__builtin_mul_overflow(product.low, low, &ends[0]) || __builtin_mul_overflow(product.low, high, &ends[1]) ||
+          __builtin_mul_overflow(product.high, low, &ends[2]) || __builtin_mul_overflow(product.high, high, &ends[3]))
+        return std::nullopt;
+      product = {*std::min_element(ends, ends + 4), *std::max_element(ends, ends + 4)};
+    }
+    if (__builtin_add_overflow(sum.low, product.low, &sum.low) ||
+        __builtin_add_overflow(sum.high, product.high, &sum.high))
+      return std::nullopt;
+  }
+  return sum;
+}
+
 class Verifier {
  public:
   explicit Verifier(const Graph& graph) : graph_(graph), defined_(graph.value_count(), false) {}
@@ -33,8 +58,11 @@ class Verifier {
     for (const Input& input : graph_.inputs) {
       const std::string subject = "input `" + input.name + "`";
       if (!define(input.value)) fail(subject + " defines a value that is defined already");
-      else if (uses_known_symbols(graph_.type(input.value).shape, subject) && input.strides)
-        layout(*input.strides, input.value, subject);
+      else if (uses_known_symbols(graph_.type(input.value).shape, subject)) {
+        if (input.strides) layout(*input.strides, input.value, subject);
+        for (const SymDim& size : graph_.type(input.value).shape)
+          if (is_negative(size)) fail(subject + " has an axis of " + size.text() + " elements");
+      }
     }
     find_counts();
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
@@ -199,6 +227,55 @@ class Verifier {
     if (const Attr* steps = node.attrs.find("steps"))
       for (std::int64_t step : std::get<std::vector<std::int64_t>>(*steps))
         if (step == 0) return broken("steps by 0");
+    for (const SymDim& size : type.shape)
+      if (is_negative(size)) return broken("result has an axis of " + size.text() + " elements");
+    bounds(node, operands, type, broken);
+  }
+
+  bool is_negative(const SymDim& size) const {
+    const auto range = range_of(size, graph_.symbols);
+    return range && range->high < 0;
+  }
+
+  /// What is outside whatever the sizes are. Where that depends on them, the graph's code tests them in each call.
+  template <class Broken>
+  void bounds(const Node& node, const std::vector<Type>& operands, const Type& type, Broken& broken) {
+    const auto part = [&](std::size_t axis, const char* does, const SymDim& first, const SymDim& count,
+                          std::int64_t step, const SymDim& extent) {
+      if (first.is_constant() && count.is_constant() && extent.is_constant()) return true;  // the rules have looked
+      const SymDim last = first + (count - SymDim(1)) * SymDim(step);
+      const auto many = range_of(count, graph_.symbols);
+      if (!many || many->low <= 0) return true;
+      for (const SymDim& place : {first, last})
+        if (is_negative(place) || is_negative(extent - place - SymDim(1))) {
+          broken("dimension " + std::to_string(axis) + " " + does + " " + first.text() + " to " + last.text() +
+                 " of size " + extent.text());
+          return false;
+        }
+      return true;
+    };
+    if (node.op == Op::slice || node.op == Op::slice_update) {
+      const auto& starts = node.attrs.get<Dims>("starts");
+      const auto& steps = node.attrs.get<std::vector<std::int64_t>>("steps");
+      const Dims& counts = node.op == Op::slice ? type.shape : operands[1].shape;
+      for (std::size_t i = 0; i < starts.size(); ++i)
+        if (!part(i, node.op == Op::slice ? "reads" : "writes", starts[i], counts[i], steps[i], operands[0].shape[i]))
+          return;
+    }
+    if (node.op == Op::windows) {
+      const auto axis = std::size_t(node.attrs.get<std::int64_t>("axis"));
+      const SymDim &count = type.shape[axis], &extent = operands[0].shape[axis];
+      const auto step = node.attrs.get<std::int64_t>("step"), size = node.attrs.get<std::int64_t>("size");
+      const auto many = range_of(count, graph_.symbols);
+      if (many && many->low > 0 && is_negative(extent - (count - SymDim(1)) * SymDim(step) - SymDim(size)))
+        return broken(count.text() + " windows of " + std::to_string(size) + " elements, " + std::to_string(step) +
+                      " apart, are not in size " + extent.text());
+    }
+    if (node.op == Op::reshape) {
+      const SymDim from = product(operands[0].shape), to = product(type.shape);
+      if (is_negative(from - to) || is_negative(to - from))
+        return broken("cannot reshape " + from.text() + " elements to " + to.text());
+    }
   }
 
   static bool holds_category(const Scalar& value, DTypeCategory category) {

@@ -4,15 +4,17 @@
 ///  * A node has the operands its row of ops.def declares, every attribute of the row in the row's kind, no other
 ///    attribute, and one result (`extern_call`: any number).
 ///  * Its dtype is one the operation accepts (`accepts`), and its result type is what the row's rules infer.
-///  * A constant's value is of its dtype's category. Slices do not step by 0.
+///  * A constant's value is of its dtype's category. Slices do not step by 0. No axis has a negative size.
+///  * Slices, their updates and windows stay inside, and reshapes keep the number of elements, for some values of the
+///    symbols in their ranges.
 ///  * `extern_call` gives one layout per result and per operand that the function gets, each of the array's rank.
 ///  * Strides of inputs and outputs have the array's rank.
 ///  * Sizes use declared symbols only; a definition uses earlier symbols only; ranges are not empty.
 ///  * A symbol is counted by one `nonzero` or `as_size` at most, and used by nodes behind it only.
 ///  * A write is to an input, of that input's type, at most one per input.
 ///
-/// Not checked, since symbols have no values here: that slices stay inside, that reshapes keep the number of
-/// elements and that layouts do not overlap, where symbols are involved; that the reduced axes of a maximum are
+/// Not checked, since symbols have no values here: that slices stay inside and reshapes keep the number of elements for
+/// all values of the symbols; that layouts do not overlap, where symbols are involved; that the reduced axes of a maximum are
 /// not empty; that a symbol's range is what its definition allows.
 #pragma once
 

@@ -36,6 +36,21 @@ std::size_t axis_of(const Operation& o, std::size_t rank) {
 
 using Integers = std::vector<std::int64_t>;
 
+/// Of a part of an axis whose numbers are constants; verify.cpp asks for the ranges of those that are not.
+void expect_inside(const char* does, std::size_t axis, const SymDim& first, const SymDim& count, std::int64_t step,
+                   const SymDim& extent) {
+  const auto start = first.constant(), size = count.constant(), whole = extent.constant();
+  if (size && *size < 0)
+    throw Violation{"dimension " + std::to_string(axis) + " has the size " + std::to_string(*size)};
+  if (!start || !size || !whole || *size == 0) return;
+  const __int128 last = *start + __int128(*size - 1) * step;
+  if (*start >= 0 && *start < *whole && last >= 0 && last < *whole) return;
+  const bool fits = last >= INT64_MIN && last <= INT64_MAX;
+  throw Violation{"dimension " + std::to_string(axis) + " " + does + " " + std::to_string(*start) + " to " +
+                  (fits ? std::to_string(std::int64_t(last)) : "more than 64 bits") + " of size " +
+                  std::to_string(*whole)};
+}
+
 }  // namespace
 
 Dims Scalar(const Operation&) { return {}; }
@@ -89,11 +104,15 @@ Dims picked(const Operation& o, std::size_t first) {
 Dims Same0(const Operation& o) {
   const Dims& base = o.operands[0].shape;
   if (o.op == Op::slice_update) {
-    expect_count("starts", o.attrs.get<Dims>("starts").size(), base.size());
-    expect_count("steps", o.attrs.get<Integers>("steps").size(), base.size());
-    if (o.operands[1].shape.size() != base.size())
-      throw Violation{"operand 1 has rank " + std::to_string(o.operands[1].shape.size()) + ", expected " +
+    const Dims &starts = o.attrs.get<Dims>("starts"), &update = o.operands[1].shape;
+    const auto& steps = o.attrs.get<Integers>("steps");
+    expect_count("starts", starts.size(), base.size());
+    expect_count("steps", steps.size(), base.size());
+    if (update.size() != base.size())
+      throw Violation{"operand 1 has rank " + std::to_string(update.size()) + ", expected " +
                       std::to_string(base.size())};
+    for (std::size_t i = 0; i < base.size(); ++i)
+      expect_inside("writes", i, starts[i], update[i], steps[i], base[i]);
   } else {  // scatter, scatter_add
     expect_shape(1, o.operands[1].shape, picked(o, 2));
   }
@@ -121,14 +140,7 @@ Dims Sizes(const Operation& o) {
   expect_count("sizes", sizes.size(), from.size());
   expect_count("starts", starts.size(), from.size());
   expect_count("steps", steps.size(), from.size());
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    const auto start = starts[i].constant(), size = sizes[i].constant(), extent = from[i].constant();
-    if (!start || !size || !extent || *size == 0) continue;
-    const std::int64_t last = *start + (*size - 1) * steps[i];
-    if (*start < 0 || *start >= *extent || last < 0 || last >= *extent)
-      throw Violation{"dimension " + std::to_string(i) + " reads " + std::to_string(*start) + " to " +
-                      std::to_string(last) + " of size " + std::to_string(*extent)};
-  }
+  for (std::size_t i = 0; i < from.size(); ++i) expect_inside("reads", i, starts[i], sizes[i], steps[i], from[i]);
   return sizes;
 }
 
@@ -140,7 +152,7 @@ Dims Windows(const Operation& o) {
   if (size < 0 || step < 1)
     throw Violation{"windows of " + std::to_string(size) + " elements, " + std::to_string(step) + " apart"};
   const auto many = count.constant(), extent = shape[axis].constant();
-  if (many && extent && (*many < 0 || (*many > 0 && (*many - 1) * step + size > *extent)))
+  if (many && extent && (*many < 0 || (*many > 0 && __int128(*many - 1) * step + size > *extent)))
     throw Violation{std::to_string(*many) + " windows of " + std::to_string(size) + " elements, " +
                     std::to_string(step) + " apart, are not in size " + std::to_string(*extent)};
   shape[axis] = count;

@@ -284,3 +284,16 @@ def test_many_definitions_of_one_another():
     nodes = "".join(f"  %{i} = dim {{value = s{count - 1}}} : i64[]\n" for i in range(1, 3000))
     graph = Graph.parse(f"graph @f(%m: bool[s0]) where {where} {{\n  %0 = nonzero %m {{count = s1, excluded = []}} : i64[s1]\n{nodes}  return %1\n}}\n")
     assert len(graph) == 3000
+
+
+@pytest.mark.parametrize("node, message", [
+    ("%0 = slice %x {starts = [2], steps = [1]} : f64[s0]", "reads 2 to s0 + 1 of size s0"),
+    ("%0 = slice %y {starts = [2], steps = [1]} : f64[3]", "reads 2 to 4 of size 4"),
+    ("%0 = slice_update %y, %x[0:3] {starts = [2], steps = [1]} : f64[4]", "writes 2 to 4 of size 4"),
+    ("%0 = windows %y {axis = 0, count = 2, size = 4, step = 9223372036854775807} : f64[2, 4]", "are not in size 4"),
+    ("%0 = reshape %x : f64[s0 - 1]", "cannot reshape s0 elements to s0 - 1"),
+    ("%0 = pad %y, 0 {low = [-9], high = [0]} : f64[-5]", "an axis of -5 elements"),
+])
+def test_a_text_that_reads_outside_is_no_graph(node, message):
+    with pytest.raises(GraphError, match=re.escape(message)):
+        Graph.parse(f"graph @f(%x: f64[s0], %y: f64[4]) where s0 in 3..9 {{\n  {node}\n  return %0\n}}\n")
