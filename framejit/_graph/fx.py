@@ -167,14 +167,15 @@ class _Outgoing:
         from torch.fx import traceback
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        nodes, reached = self.core.nodes, []
+        nodes, reached = self.core.nodes, []  # the place of a node that was read is no file to open: a text may name any
 
         def at(number):
             reached[:] = [nodes[number]]
             file, line, module = nodes[number].location
             traceback.current_meta.clear()
             if line:
-                traceback.current_meta["stack_trace"] = f'  File "{file}", line {line}, in {self.core.name}\n    {_line_of(file, line)}'
+                code = linecache.getline(file, line).strip() if self.graph._capture is not None else ""
+                traceback.current_meta["stack_trace"] = f'  File "{file}", line {line}, in {self.core.name}\n    {code}'
             if module:
                 traceback.current_meta["nn_module_stack"] = {module: (module, torch.nn.Module)}
 
@@ -237,10 +238,6 @@ class _Outgoing:
 def _has_fixed_layout(node):
     """Others are given row-major: torch has no negative strides, and strides that change are mostly those."""
     return node.layout is not None and all(isinstance(x, int) and x >= 0 for x in node.layout)
-
-
-def _line_of(file, line):
-    return linecache.getline(file, line).strip()
 
 
 def _devices(graph, examples):

@@ -1,5 +1,6 @@
 """Graphs as torch.fx modules and back, and back ends of torch.compile: values, gradients, writes and sizes are eager's."""
 import copy
+import linecache
 import math
 import shutil
 
@@ -152,6 +153,18 @@ def test_nodes_say_where_they_come_from():
     (erf,) = [node for node in module.graph.nodes if "erf" in str(node.target)]
     assert "activation.py" in erf.stack_trace and list(erf.meta["nn_module_stack"]) == ["inner.1"]
     assert any(f'File "{__file__}"' in (node.stack_trace or "") for node in module.graph.nodes)
+
+
+def test_places_that_a_text_names_are_not_opened(tmp_path, monkeypatch):
+    path, opened = tmp_path / "private.txt", []
+    path.write_text("a line that nobody asked for\n" * 3)
+    update = linecache.updatecache
+    monkeypatch.setattr(linecache, "updatecache", lambda name, *more: opened.append(name) or update(name, *more))
+    graph = framejit.Graph.parse(f"graph @f(%x: f32[3]) {{\n  %0 = mul %x, %x : f32[3] ; {path}:2\n  return %0\n}}\n")
+    module = graph.to_fx()
+    [multiplied] = [node for node in module.graph.nodes if "mul" in str(node.target)]
+    assert f'File "{path}", line 2' in multiplied.stack_trace and "nobody" not in multiplied.stack_trace
+    assert str(path) not in opened
 
 
 def test_functions_of_the_library_are_operators():
