@@ -128,6 +128,8 @@ class FileContents:
         """The function that the graph's signature makes of `body`, a function of its inputs."""
         try:
             for number, entry in enumerate(self.saved.signature["inputs"]):
+                if not isinstance(entry, dict) or ("state" in entry) + ("argument" in entry) != 1:
+                    raise GraphError(f"the input {number} comes from nowhere")
                 if "state" in entry and number not in self.saved.state:
                     raise GraphError(f"there is no array for the input {number}")
             return signatures.face(self.saved.signature, self.core, self.saved.library, body, self.saved.state)
