@@ -35,6 +35,7 @@ std::optional<Range> range_of(const SymDim& size, const std::vector<Symbol>& sym
   for (const SymDim::Term& term : size.terms()) {
     Range product{term.coefficient, term.coefficient};
     for (SymbolId symbol : term.symbols) {
+      if (symbol.index >= symbols.size()) return std::nullopt;  // of an operand that was complained of
       const __int128 low = symbols[symbol.index].min, high = symbols[symbol.index].max;
       __int128 ends[4];
       if (__builtin_mul_overflow(product.low, low, &ends[0]) || __builtin_mul_overflow(product.low, high, &ends[1]) ||
@@ -160,7 +161,7 @@ class Verifier {
     if (!sound) return;
     if (counts_size(node.op)) {
       const std::vector<SymbolId> counted = node.attrs.get<SymDim>("count").symbols();
-      if (counted.empty() || !uncounted_.erase(counted[0]))
+      if (counted.empty() || counted[0].index >= graph_.symbols.size() || !uncounted_.erase(counted[0]))
         return broken("counts no symbol, or one that is counted already");
       if (!graph_.symbols[counted[0].index].late || graph_.symbols[counted[0].index].definition)
         return broken("counts a symbol that is bound otherwise");
@@ -169,9 +170,10 @@ class Verifier {
       bool waits = false;
       each_size(graph_, node, [&](const SymDim& size) {
         for (SymbolId symbol : size.symbols())
-          if (const auto& counted = counted_[symbol.index]; !waits && counted && uncounted_.count(counted->symbol)) {
+          if (!waits && symbol.index < counted_.size() && counted_[symbol.index] &&
+              uncounted_.count(counted_[symbol.index]->symbol)) {
             waits = true;
-            broken("uses s" + std::to_string(counted->symbol.index) + " before it is counted");
+            broken("uses s" + std::to_string(counted_[symbol.index]->symbol.index) + " before it is counted");
           }
       });
       if (waits) return;

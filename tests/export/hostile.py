@@ -266,7 +266,7 @@ def outcome(graph_of, arguments):
     except BaseException as error:
         return f"load: {type(error).__name__}: {error}"[:500]
     steps = [("lint", graph.lint, ()), ("str", lambda: str(graph), ())]
-    if arguments is not None:
+    if arguments is not None and graph._saved.signature is not None:
         steps.append(("call", lambda: graph(*arguments), OF_LIBRARIES))
     given = arrays_for(graph)
     if given is not None:
