@@ -6,6 +6,7 @@ arrays.safetensors, bytes anywhere. What may come of it is a graph, which runs o
     python tests/export/hostile.py --count 20000 --seed 1      # prints each other outcome, with the seed that makes it again
 """
 import argparse
+import copy
 import io
 import json
 import os
@@ -158,7 +159,7 @@ def of_fields(described, random):
         elif kind == 4 and isinstance(container[key], str):
             container[key] = of_text(container[key], random)
         else:
-            container[key] = random.choice(VALUES)
+            container[key] = copy.deepcopy(random.choice(VALUES))
     return described
 
 
