@@ -51,10 +51,15 @@ static V inline_made_function(TraceRun& t, FunctionValue& function, std::vector<
 
 namespace {
 
+/// Of a function's __dict__; null: there is none.
+PyObject* own_attribute(PyObject* callable, const char* name) {
+  PyObject* dict = PyFunction_Check(callable) ? reinterpret_cast<PyFunctionObject*>(callable)->func_dict : nullptr;
+  return dict ? PyDict_GetItemString(dict, name) : nullptr;
+}
+
 /// framejit.graph_break and framejit.is_compiling are Python functions with a mark.
 std::string marker(PyObject* callable) {
-  PyObject* dict = PyFunction_Check(callable) ? reinterpret_cast<PyFunctionObject*>(callable)->func_dict : nullptr;
-  PyObject* mark = dict ? PyDict_GetItemString(dict, "__framejit_marker__") : nullptr;
+  PyObject* mark = own_attribute(callable, "__framejit_marker__");
   return mark ? text_of(mark) : "";
 }
 
@@ -66,10 +71,7 @@ PyObject* attribute_of(const char* module, const char* name) {
   return result.get();  // the module keeps it alive
 }
 
-bool is_disabled(PyObject* callable) {
-  PyObject* dict = PyFunction_Check(callable) ? reinterpret_cast<PyFunctionObject*>(callable)->func_dict : nullptr;
-  return dict && PyDict_GetItemString(dict, "__framejit_disabled__") == Py_True;
-}
+bool is_disabled(PyObject* callable) { return own_attribute(callable, "__framejit_disabled__") == Py_True; }
 
 /// The function inside of one that torch.compile is told to leave alone (torch._dynamo.disable, and torch's own way of
 /// saying so), which is traced in its place; null: another callable.
@@ -822,9 +824,8 @@ V inline_python_function(TraceRun& t, const V& callable, PyFunctionObject* funct
                      : nullptr) {
     keyword_only = keyword_defaults(t, known);  // it may have been written
   } else if (dict) {
-    PyObject *key, *item;
-    Py_ssize_t position = 0;
-    while (PyDict_Next(dict, &position, &key, &item))
+    Py_ssize_t at = 0;
+    for (PyObject *key, *item; PyDict_Next(dict, &at, &key, &item);)
       keyword_only.emplace_back(text_of(key),
                                 t.wrap(item, t.sources().make(SourceKind::FunctionKwDefault, source, 0, key)));
   }
