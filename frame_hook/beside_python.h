@@ -10,8 +10,8 @@
 
 namespace fj {
 
-/// Whether the call is to be computed beside Python: no call of this thread is yet.
-bool is_beside_python(const CodeCache& cache);
+/// Whether this thread is in such a call, of which all that it calls is a part.
+bool is_beside_python();
 
 /// `call_compiled` in between. CheckError where the two differ.
 PyObject* call_beside_python(FunctionState& state, PyFunctionObject* function, PyObject* const* args,

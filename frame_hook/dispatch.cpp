@@ -708,7 +708,7 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
     return PyObject_Vectorcall(callable, args, nargsf, kwnames);
   const std::shared_ptr<CodeCache>& found = cache_for(state, code);
   if (!found || found->options().disable) return PyObject_Vectorcall(callable, args, nargsf, kwnames);
-  if (is_beside_python(*found)) [[unlikely]]
+  if (found->beside_python() && !is_beside_python()) [[unlikely]]
     return call_beside_python(state, function, args, nargsf, kwnames);
 
   if (found->judgement.cpythons) [[unlikely]] {

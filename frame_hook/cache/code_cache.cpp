@@ -42,6 +42,7 @@ std::shared_ptr<CodeCache> CodeCache::create(PyCodeObject* code, Options options
   auto cache = std::make_shared<CodeCache>();
   cache->code_ = Ref<PyCodeObject>::borrow(code);
   cache->options_ = std::move(options);
+  cache->beside_python_ = cache->options_.backend == "verify";
   cache->places_.resize(2 * std::size_t(decoded->count));
   for (const Loop& loop : loops_of(*decoded)) cache->loops_.emplace_back(loop);
   cache->decoded_ = std::move(decoded);

@@ -122,6 +122,8 @@ class CodeCache {
   const FjCode& decoded() const { return *decoded_; }
   PyCodeObject* code() const { return code_.get(); }
   const Options& options() const { return options_; }
+  /// Whether Python computes each call too (frame_hook/beside_python.h).
+  bool beside_python() const { return beside_python_; }
 
   /// For Python's garbage collector: the objects that the segments hold, each as often as it is held. A class that a
   /// guard names may have the compiled function among its attributes. What parts of a segment share with each other is
@@ -144,6 +146,7 @@ class CodeCache {
   Ref<PyCodeObject> code_;
   std::unique_ptr<FjCode, FreeCode> decoded_;
   Options options_;
+  bool beside_python_ = false;
   std::vector<std::unique_ptr<Place>> places_;  // by entry; few are ever looked at
   std::vector<JudgedLoop> loops_;
   std::vector<std::shared_ptr<const Segment>> retired_;  // forgotten, perhaps while another thread runs them

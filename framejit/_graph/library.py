@@ -47,6 +47,8 @@ def collapse(graph, noted):
         if callee is None or not all(x in values for x in operands):
             continue
         given = [values[x] for x in operands]
+        if any(given.count(given[i]) > 1 for i in written):
+            continue  # as text, it would write into one of two copies
         found = [values.get(x) for x in results]
         # A result that is an operand, or that was there before, is no new array: the call is a view or nothing.
         if any(node is None or node in given or not first <= number < last for node, number in zip(found, results)):

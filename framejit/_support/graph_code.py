@@ -488,6 +488,8 @@ def _torch_call(step, *xs):
     callee = step.attrs["callee"]
     if calls.is_text(callee):
         return _library_call(step, arrays)
+    if not step.node.can_be_called:
+        raise _without_text(step)
     name = step.variable(re.sub(r"\W+", "_", callee).strip("_") + "_")
     step.writer.externs[name.id] = step.node.call
     sizes = [code.name(f"s{i}") if f"s{i}" in step.writer.known else 0 for i in range(step.writer.symbols)]
@@ -519,9 +521,13 @@ def _library_call(step, arrays):
 
 def _numpy_call(step, *xs):
     if not calls.is_text(step.attrs["callee"]) or not step.attrs["callee"].partition("(")[0].rpartition(" ")[2].startswith("numpy."):
-        raise TypeError(f"the call of `{step.attrs['callee']}` has no text, and only the program it was traced for can make it; "
-                        "try level=\"primitive\" where it was captured")
+        raise _without_text(step)
     return _library_call(step, xs)
+
+
+def _without_text(step):
+    return TypeError(f"the call of `{step.attrs['callee']}` has no text, and only the program it was traced for can make it; "
+                     "try level=\"primitive\" where it was captured")
 
 
 def _no_numpy(step, *xs):

@@ -20,12 +20,14 @@ import array_loops  # noqa: E402
 import case  # noqa: E402
 import grow  # noqa: E402
 import loops  # noqa: E402
+import ways  # noqa: E402
 from harness import torch  # noqa: E402
 from shrink import shrink  # noqa: E402
 
 PATIENCE = 90  # seconds of silence after which a worker hangs; only this command, not the tests, has such a limit
 KINDS = {
     "calls": (grow.program, case.check),
+    "ways": (ways.program, ways.check),
     "loops": (loops.program, loops.check),
     "array-loops": (array_loops.program, loops.check),
     "locals": (loops.program, functools.partial(loops.check, all_locals=True)),
@@ -85,7 +87,7 @@ def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", choices=list(KINDS), default="calls", help="loops: over scalars and elements; array-loops: over parts of arrays; locals: all at exceptions too")
+    parser.add_argument("--kind", choices=list(KINDS), default="calls", help="ways: capture, export, files and machine code too; loops: over scalars and elements; array-loops: over parts of arrays; locals: all at exceptions too")
     parser.add_argument("--lib", choices=["numpy", "torch"], help="one library; else both, where torch is installed")
     parser.add_argument("--no-shrink", action="store_true", help="report only the seeds")
     parser.add_argument("--patience", type=float, default=120, help="seconds after which a program is small enough")
