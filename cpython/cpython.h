@@ -134,16 +134,45 @@ typedef PyObject* (*FjEvalHook)(PyThreadState* thread, FjFrame* frame, int throw
 /* NULL if this interpreter's layout is what we were built for; else a sentence why framejit runs eagerly. */
 const char* fj_self_check(void);
 FjEvalHook fj_installed_hook(PyThreadState* thread); /* what evaluates frames now; NULL: CPython */
-/* Calls `function` so that its own frame, and only that, is run by `evaluator`. */
+/* Calls `function` so that its own frame, and only that, is run by `evaluator`, which is given `context`. Where that
+ * can't be done CPython runs it. */
+typedef PyObject* (*FjCallEvaluator)(void* context, PyThreadState* thread, FjFrame* frame, int throwflag);
 PyObject* fj_call_with_evaluator(PyThreadState* thread, PyObject* function, PyObject* const* args, size_t nargsf,
-                                 PyObject* kwnames, FjEvalHook evaluator);
-/* Every frame that this thread enters until fj_end_reach is run by `evaluator`; NULL: as without framejit. Scopes nest.
+                                 PyObject* kwnames, FjCallEvaluator evaluator, void* context);
+/* Every frame that this stack enters until fj_end_reach is run by `evaluator`; NULL: as without framejit. Scopes nest.
  */
 typedef struct { FjEvalHook reaching, replaced; bool armed; } FjReach;
 FjReach fj_begin_reach(PyThreadState* thread, FjEvalHook evaluator);
 void fj_end_reach(PyThreadState* thread, FjReach outer);
 /* As fj_pass_frame, and what the frame calls is not seen either: it runs at full speed. */
 PyObject* fj_pass_frame_unhooked(PyThreadState* thread, FjFrame* frame, int throwflag);
+
+/* ---- stacks of frames ------------------------------------------------------------------------ */
+
+/* What scopes that begin and end with a call note for the code that runs meanwhile. A thread may have several stacks
+ * (greenlets: gevent, SQLAlchemy's bridge to asyncio), whose calls end in another order than they began; so none of
+ * this is the thread's. Pointers are to the C stack, or live as long as a scope on it: only its own code follows them,
+ * for greenlet moves the C stack of one that waits elsewhere. All zero: nothing is noted. */
+typedef struct FjStack {
+  const void* root;
+  struct FjStack* next;
+  /* of hook.c */
+  struct FjAwaited* awaited;   /* the call whose frame is awaited; NULL: none */
+  FjEvalHook reaching;         /* what runs every other frame; NULL: nothing */
+  FjFrame* handed;             /* the frame being run by a foreign evaluator that had it from us */
+  FjFrame* beneath;            /* the frame that a foreign evaluator above ours has left to us */
+  Py_ssize_t arms;             /* of the hook, those of this stack */
+  /* of the rooms above: a pointer each, and counts of what is open */
+  void* reached;
+  const void* break_place;
+  void* replay;
+  PyObject* node;
+  Py_ssize_t eager_depth, reached_depth;
+} FjStack;
+/* Of the code that runs. Good until Python code has run: asked again after it. */
+FjStack* fj_stack(PyThreadState* thread);
+/* Makes sure that this stack can be told from others. False: it can't. */
+bool fj_begin_stack(PyThreadState* thread);
 
 /* ---- invalidation --------------------------------------------------------------------------- */
 

@@ -81,10 +81,16 @@ void fj_restore_exception(PyObject* exception) { Py_XDECREF(exception); }
 int fj_handle_pending(PyThreadState* thread) { (void)thread; return 0; }
 FjEvalHook fj_installed_hook(PyThreadState* thread) { (void)thread; return NULL; }
 PyObject* fj_call_with_evaluator(PyThreadState* thread, PyObject* function, PyObject* const* args, size_t nargsf,
-                                 PyObject* kwnames, FjEvalHook evaluator) {
-  (void)thread; (void)evaluator;
+                                 PyObject* kwnames, FjCallEvaluator evaluator, void* context) {
+  (void)thread; (void)evaluator; (void)context;
   return PyObject_Vectorcall(function, args, nargsf, kwnames);
 }
+FjStack* fj_stack(PyThreadState* thread) {
+  static _Thread_local FjStack only;
+  (void)thread;
+  return &only;
+}
+bool fj_begin_stack(PyThreadState* thread) { (void)thread; return true; }
 FjReach fj_begin_reach(PyThreadState* thread, FjEvalHook evaluator) {
   (void)thread; (void)evaluator;
   return (FjReach){NULL, NULL, false};

@@ -257,7 +257,8 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
   }
 
   cache.compiling = true;
-  EagerScope eager;
+  const EagerScope eager;
+  const TracingScope tracing;
   struct Done {
     CodeCache& cache;
     ~Done() { cache.compiling = false; }

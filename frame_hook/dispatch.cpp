@@ -29,18 +29,20 @@ namespace fj {
 
 namespace {
 
-thread_local int eager_depth = 0;
+/// The stack of frames whose function is traced; null: none on this thread.
+thread_local const void* tracing = nullptr;
 /// Why a function that follows branches runs in CPython now, for the errors it then raises.
 thread_local std::string fallback_reason;
 
-/// The function that the next frame on this thread belongs to: set for the time CPython needs to make the frame.
+/// The call whose frame CPython makes.
 struct Entering {
-  FunctionState* state = nullptr;
+  FunctionState& state;
   std::shared_ptr<CodeCache> cache;
 };
-thread_local Entering entering;
 
-/// Room for one run, reused: a call then allocates nothing for its bookkeeping. A stack, because runs nest.
+bool is_eager(const FjStack& stack) { return stack.eager_depth > 0 || (tracing != nullptr && tracing != stack.root); }
+
+/// Room for one run, reused: a call then allocates nothing for its bookkeeping. Several, because runs nest.
 class Scratch {
  public:
   Scratch() {
@@ -440,7 +442,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
           {fj_frame_slots(frame), std::size_t(fj_frame_slot_count(frame) + fj_frame_stack_depth(frame))}};
       auto segment = cache.find(entry, values, scratch.bindings(), decisions.known, decisions.failed);
       const bool traced_before = segment != nullptr;
-      if (!segment && cache.compiling && cache.options().follow && eager_depth == 0) {
+      if (!segment && cache.compiling && cache.options().follow && !is_eager(*fj_stack(thread))) {
         // The call can't run in CPython meanwhile: this thread waits for the one that traces, then looks again.
         PyThreadState* const self = fj_release_gil();
         std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -570,11 +572,11 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
   }
 }
 
-PyObject* run_frame(PyThreadState* thread, FjFrame* frame, int throwflag) {
-  Entering mine = std::exchange(entering, {});
-  if (!mine.cache || fj_frame_must_pass(thread, frame, throwflag) || !fj_enter_recursion(thread))
+PyObject* run_frame(void* call, PyThreadState* thread, FjFrame* frame, int throwflag) {
+  const Entering& entering = *static_cast<const Entering*>(call);
+  if (!entering.cache || fj_frame_must_pass(thread, frame, throwflag) || !fj_enter_recursion(thread))
     return fj_pass_frame(thread, frame, throwflag);
-  return drive(*mine.state, *mine.cache, thread, frame);
+  return drive(entering.state, *entering.cache, thread, frame);
 }
 
 /// Does as run_segment, in the fewest instructions, for a program that is one small kernel. Null: nothing has happened.
@@ -681,16 +683,22 @@ bool report_internal(FunctionState& state, const Options& options, const std::st
   return true;
 }
 
-bool runs_eagerly() { return eager_depth > 0; }
+bool runs_eagerly() { return is_eager(*fj_stack(PyThreadState_Get())); }
 
 std::string why_eager() {
-  return eager_depth > 0 ? "it is called while framejit traces or in what framejit.disable marks" : fallback_reason;
+  return runs_eagerly() ? "it is called while framejit traces or in what framejit.disable marks" : fallback_reason;
 }
 
-EagerScope::EagerScope() { eager_depth++; }
-EagerScope::~EagerScope() { eager_depth--; }
-TracedScope::TracedScope() : outer_(std::exchange(eager_depth, 0)) {}
-TracedScope::~TracedScope() { eager_depth = outer_; }
+EagerScope::EagerScope() {
+  PyThreadState* const thread = PyThreadState_Get();
+  fj_begin_stack(thread);
+  fj_stack(thread)->eager_depth++;
+}
+EagerScope::~EagerScope() { fj_stack(PyThreadState_Get())->eager_depth--; }
+TracedScope::TracedScope() : outer_(std::exchange(fj_stack(PyThreadState_Get())->eager_depth, 0)) {}
+TracedScope::~TracedScope() { fj_stack(PyThreadState_Get())->eager_depth = outer_; }
+TracingScope::TracingScope() : outer_(std::exchange(tracing, fj_stack(PyThreadState_Get())->root)) {}
+TracingScope::~TracingScope() { tracing = outer_; }
 
 PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObject* const* args, std::size_t nargsf,
                         PyObject* kwnames) {
@@ -703,7 +711,7 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
     PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded while calling a Python object");
     return nullptr;
   }
-  if (stack == CStack::Short || eager_depth > 0 || fj_self_check() != nullptr ||
+  if (stack == CStack::Short || is_eager(*fj_stack(thread)) || fj_self_check() != nullptr ||
       (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) || fj_code_observed(thread, code))
     return PyObject_Vectorcall(callable, args, nargsf, kwnames);
   const std::shared_ptr<CodeCache>& found = cache_for(state, code);
@@ -735,10 +743,8 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
       case Frameless::NoSegment: break;
     }
   }
-  Entering outer = std::exchange(entering, Entering{&state, cache_for(state, code)});
-  result = fj_call_with_evaluator(thread, callable, args, nargsf, kwnames, run_frame);
-  entering = std::move(outer);
-  return result;
+  Entering entering{state, cache_for(state, code)};
+  return fj_call_with_evaluator(thread, callable, args, nargsf, kwnames, run_frame, &entering);
 }
 
 }  // namespace fj

@@ -34,12 +34,12 @@ struct FunctionState {
 /// A failure of ours: counted and logged, or raised if the user wants to see it. True: an error is set.
 bool report_internal(FunctionState& state, const Options& options, const std::string& what);
 
-/// True while an EagerScope exists on this thread.
+/// True while an EagerScope exists on this stack of frames, or a TracingScope on another one of the thread.
 bool runs_eagerly();
 /// Why what runs now is not compiled, as far as it is known.
 std::string why_eager();
 
-/// Everything on this thread runs eagerly while one exists: framejit.disable, and framejit itself.
+/// Everything on this stack of frames runs eagerly while one exists: framejit.disable, and framejit itself.
 class EagerScope {
  public:
   EagerScope();
@@ -55,7 +55,19 @@ class TracedScope {
   TracedScope(const TracedScope&) = delete;
 
  private:
-  const int outer_;
+  const Py_ssize_t outer_;
+};
+
+/// A trace in progress, which calls Python now and then. What that switches to (another greenlet) begins none beside
+/// it: what a trace notes per thread is its own until it ends.
+class TracingScope {
+ public:
+  TracingScope();
+  ~TracingScope();
+  TracingScope(const TracingScope&) = delete;
+
+ private:
+  const void* const outer_;
 };
 
 }  // namespace fj

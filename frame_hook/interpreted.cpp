@@ -14,13 +14,12 @@ namespace fj {
 namespace {
 
 struct Interpreted {
-  FjCode* code = nullptr;
-  long count = 0;
+  FjCode* code;
+  long count;
 };
-thread_local Interpreted interpreted;
 
-PyObject* run_frame_interpreted(PyThreadState* thread, FjFrame* frame, int throwflag) {
-  const Interpreted mine = std::exchange(interpreted, {});
+PyObject* run_frame_interpreted(void* call, PyThreadState* thread, FjFrame* frame, int throwflag) {
+  const Interpreted& mine = *static_cast<const Interpreted*>(call);
   if (fj_frame_must_pass(thread, frame, throwflag) || !fj_enter_recursion(thread))
     return fj_pass_frame(thread, frame, throwflag);
   int instruction = 0;
@@ -50,12 +49,9 @@ PyObject* run_interpreted(PyObject* function, PyObject* args, PyObject* kwargs, 
     PyTuple_SET_ITEM(names.get(), index++, Py_NewRef(key));
     values.push_back(value);
   }
-  const Interpreted outer = std::exchange(interpreted, Interpreted{code.get(), count});
-  PyObject* result =
-      fj_call_with_evaluator(PyThreadState_Get(), function, values.data(), std::size_t(PyTuple_GET_SIZE(args)),
-                             index > 0 ? names.get() : nullptr, run_frame_interpreted);
-  interpreted = outer;
-  return result;
+  Interpreted call{code.get(), count};
+  return fj_call_with_evaluator(PyThreadState_Get(), function, values.data(), std::size_t(PyTuple_GET_SIZE(args)),
+                                index > 0 ? names.get() : nullptr, run_frame_interpreted, &call);
 }
 
 PyObject* decoded_instructions(PyObject* code) {

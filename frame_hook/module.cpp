@@ -282,14 +282,19 @@ py::list list_cache(const std::string& folder) {
   return files;
 }
 
-py::object call_eagerly(py::object function, py::args args, py::kwargs kwargs) {
-  EagerScope eager;
-  return owned(PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr()));
+/// Calls the first argument with the others while a `Scope` exists. No function of pybind11's, whose calls have to end in
+/// the opposite order of that in which they began: what is called may switch to another greenlet.
+template <class Scope>
+PyObject* call_in(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
+  if (count < 1) return PyErr_Format(PyExc_TypeError, "there is nothing to call");
+  const Scope scope;
+  return PyObject_Vectorcall(args[0], args + 1, std::size_t(count - 1), kwnames);
 }
 
-py::object call_traced(py::object function, py::args args, py::kwargs kwargs) {
-  TracedScope traced;
-  return owned(PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr()));
+template <class Scope>
+PyMethodDef caller(const char* name, const char* text) {
+  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_in<Scope>)),
+          METH_FASTCALL | METH_KEYWORDS, text};
 }
 
 }  // namespace
@@ -384,8 +389,12 @@ PYBIND11_MODULE(_core, module) {
                  state_of(compiled).marks.push_back({source, {axis, name, min, max}});
              },
              "Says which axes of a compiled function's arguments change: (\"L.x\", axis, name, min, max).");
-  module.def("call_eagerly", call_eagerly);
-  module.def("call_traced", call_traced, "Calls a compiled function, also while another one is traced.");
+  static PyMethodDef callers[] = {
+      caller<EagerScope>("call_eagerly", "Calls a function; what it calls is not compiled."),
+      caller<TracedScope>("call_traced", "Calls a compiled function, also while another one is traced."),
+      {},
+  };
+  if (PyModule_AddFunctions(module.ptr(), callers) != 0) throw py::error_already_set();
   module.def("set_error_types", [](const py::args& types) {
     std::vector<Ref<>> kept;
     for (const py::handle type : types) kept.push_back(Ref<>::borrow(type.ptr()));

@@ -32,9 +32,6 @@ constexpr int kPatience = 3;
 constexpr int kDepth = 200;
 constexpr std::size_t kFunctions = 4096;
 
-thread_local ReachedFunctions* current = nullptr;
-thread_local const BreakPlace* place = nullptr;  // of the user's, innermost
-thread_local int depth = 0;
 thread_local std::uint64_t array_work = 0;
 
 /// After 64, 128, 256, ... frames of a function that was given up it is tried again: it may be given arrays by now.
@@ -142,7 +139,9 @@ bool sees_arrays(const Reached& entry, FjFrame* frame) {
 }
 
 /// Said once for a function of the user's, and for a line of the user's that calls those of a library.
-void left_to_cpython(const FunctionState& state) {
+void left_to_cpython(PyThreadState* thread, const FunctionState& state) {
+  // Of the user's, innermost.
+  const auto* const place = static_cast<const BreakPlace*>(fj_stack(thread)->break_place);
   const FunctionState& users = state.of_library && place != nullptr ? place->state : state;
   if (users.of_library || !log_enabled(Artifact::fallbacks, users.name)) return;
   const PendingError pending;  // of the call that ended
@@ -151,7 +150,7 @@ void left_to_cpython(const FunctionState& state) {
   std::string what = users.name;
   if (&users != &state) {
     const int line = place->code.instrs[place->instruction].line;
-    if (!current->first_at(place->code.code, line)) return;
+    if (!static_cast<ReachedFunctions*>(fj_stack(thread)->reached)->first_at(place->code.code, line)) return;
     BreakEvent event;
     event.file = text_of(reinterpret_cast<PyCodeObject*>(place->code.code)->co_filename);
     event.line = line;
@@ -162,19 +161,21 @@ void left_to_cpython(const FunctionState& state) {
 }
 
 PyObject* run_reached(PyThreadState* thread, FjFrame* frame, int throwflag) {
-  if (depth >= kDepth) return fj_pass_frame_unhooked(thread, frame, throwflag);
+  if (fj_stack(thread)->reached_depth >= kDepth) return fj_pass_frame_unhooked(thread, frame, throwflag);
   struct Deeper {
-    Deeper() { depth++; }
-    ~Deeper() { depth--; }
-  } deeper;
+    Deeper(PyThreadState* thread) : thread(thread) { fj_stack(thread)->reached_depth++; }
+    ~Deeper() { fj_stack(thread)->reached_depth--; }
+    PyThreadState* thread;
+  } deeper(thread);
   if (runs_eagerly() || fj_frame_must_pass(thread, frame, throwflag)) return fj_pass_frame(thread, frame, throwflag);
   PyCodeObject* code = fj_frame_code(frame);
-  Reached* entry = current->find(code, frame);
+  auto* const functions = static_cast<ReachedFunctions*>(fj_stack(thread)->reached);
+  Reached* entry = functions->find(code, frame);
   if (entry == nullptr) return fj_pass_frame(thread, frame, throwflag);
   const bool due = entry->barren >= kPatience || entry->idle >= kPatience ? is_due(++entry->passed) : false;
   if (entry->barren >= kPatience && !due) return fj_pass_frame_unhooked(thread, frame, throwflag);
 
-  const std::shared_ptr<Reached> alive = current->keep(code);
+  const std::shared_ptr<Reached> alive = functions->keep(code);
   const std::uint64_t before = array_work, own_before = entry->state.programs_run;
   const bool looked_at =
       !entry->library && (entry->idle < kPatience || due) && sees_arrays(*entry, frame) && fj_enter_recursion(thread);
@@ -182,7 +183,7 @@ PyObject* run_reached(PyThreadState* thread, FjFrame* frame, int throwflag) {
       looked_at ? run_entered_frame(entry->state, thread, frame) : fj_pass_frame(thread, frame, throwflag);
   entry->idle = entry->state.programs_run != own_before ? 0 : entry->idle + (looked_at || !entry->library);
   entry->barren = array_work != before ? 0 : entry->barren + 1;
-  if (entry->barren == kPatience && entry->passed == 0) left_to_cpython(entry->state);
+  if (entry->barren == kPatience && entry->passed == 0) left_to_cpython(thread, entry->state);
   return result;
 }
 
@@ -227,20 +228,20 @@ std::shared_ptr<Reached> ReachedFunctions::keep(PyCodeObject* code) const {
 
 ReachScope::ReachScope(PyThreadState* thread, ReachedFunctions* functions)
     : thread_(thread),
-      outer_functions_(current),
-      outer_place_(place),
+      outer_functions_(fj_stack(thread)->reached),
+      outer_place_(fj_stack(thread)->break_place),
       outer_(fj_begin_reach(thread, functions != nullptr ? run_reached : nullptr)) {
-  current = functions;
+  fj_stack(thread)->reached = functions;
 }
 
 ReachScope::ReachScope(PyThreadState* thread, const BreakPlace& where) : ReachScope(thread, where.state.reached.get()) {
-  if (!where.state.of_library) place = &where;
+  if (!where.state.of_library) fj_stack(thread)->break_place = &where;
 }
 
 ReachScope::~ReachScope() {
   fj_end_reach(thread_, outer_);
-  current = outer_functions_;
-  place = outer_place_;
+  fj_stack(thread_)->reached = outer_functions_;
+  fj_stack(thread_)->break_place = outer_place_;
 }
 
 bool ReachedFunctions::first_at(const void* code, int line) { return said_.emplace(code, line).second; }

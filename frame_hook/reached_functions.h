@@ -49,7 +49,7 @@ struct BreakPlace {
   int instruction;
 };
 
-/// While one exists, functions entered on this thread get segments in `functions`; null: they run as without framejit.
+/// While one exists, functions entered on this stack of frames get segments in `functions`; null: they run as without framejit.
 class ReachScope {
  public:
   ReachScope(PyThreadState* thread, ReachedFunctions* functions);
@@ -60,8 +60,8 @@ class ReachScope {
 
  private:
   PyThreadState* thread_;
-  ReachedFunctions* outer_functions_;
-  const BreakPlace* outer_place_;
+  void* outer_functions_;
+  const void* outer_place_;
   FjReach outer_;
 };
 

@@ -9,8 +9,6 @@ namespace fj {
 
 namespace {
 
-thread_local Replay* current = nullptr;
-
 /// The error is raised while another one is handled: that is the first context of them all.
 void add_context(const Ref<>& error) {
   Ref<> handled = Ref<>::steal(PyErr_GetHandledException());
@@ -58,19 +56,19 @@ bool answer(FjFrame* frame, PastCall& past) {
 
 Replay::Replay(PyThreadState* thread, std::vector<PastCall> past) : thread_(thread), past_(std::move(past)) {
   if (past_.empty()) return;
-  outer_ = std::exchange(current, this);
   eager_.emplace();
+  outer_ = std::exchange(fj_stack(thread_)->replay, this);
   reach_ = fj_begin_reach(thread_, run);
 }
 
 Replay::~Replay() {
   if (past_.empty()) return;
   fj_end_reach(thread_, reach_);
-  current = outer_;
+  fj_stack(thread_)->replay = outer_;
 }
 
 PyObject* Replay::run(PyThreadState* thread, FjFrame* frame, int throwflag) {
-  Replay& replay = *current;
+  Replay& replay = *static_cast<Replay*>(fj_stack(thread)->replay);
   if (throwflag || replay.next_ == replay.past_.size() ||
       reinterpret_cast<PyObject*>(fj_frame_code(frame)) != replay.past_[replay.next_].call.code.get())
     return fj_pass_frame(thread, frame, throwflag);

@@ -28,7 +28,7 @@ class Replay {
   PyThreadState* thread_;
   std::vector<PastCall> past_;
   std::size_t next_ = 0;
-  Replay* outer_ = nullptr;
+  void* outer_ = nullptr;
   std::optional<EagerScope> eager_;
   FjReach reach_{};
 };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "arrays/arrays.h"
+#include "cpython/cpython.h"
 #include "guards/check_program.h"
 
 namespace fj {
@@ -37,17 +38,16 @@ const Names& names() {
   return interned;
 }
 
-/// The capsule for the node that this thread is making. Python code may run while torch prepares it, and make nodes of
-/// its own.
-thread_local PyObject* pending = nullptr;
+/// The capsule for the node that is being made. Python code may run while torch prepares it, and make nodes of its own.
+PyObject*& pending() { return fj_stack(PyThreadState_Get())->node; }
 struct Pending {
-  explicit Pending(PyObject* capsule) : before(std::exchange(pending, capsule)) {}
-  ~Pending() { pending = before; }
+  explicit Pending(PyObject* capsule) : before(std::exchange(pending(), capsule)) {}
+  ~Pending() { pending() = before; }
   PyObject* before;
 };
 
 PyObject* forward(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
-  PyObject* capsule = std::exchange(pending, nullptr);
+  PyObject* capsule = std::exchange(pending(), nullptr);
   if (capsule == nullptr || count < 1) {
     PyErr_SetString(PyExc_TypeError, "only framejit makes such nodes");
     return nullptr;
