@@ -59,8 +59,9 @@ int clear(PyObject* self) {
   // The function stays: a cleared object can still be called by a finalizer. Cycles are broken at the function itself,
   // whose closure and globals it clears.
   if (FunctionState* state = self_of(self)->state; state != nullptr) {
-    Running::drop(std::exchange(state->caches, {}));
-    state->reached->clear();
+    std::vector<std::shared_ptr<const void>> gone{state->reached->take()};
+    for (auto& cache : std::exchange(state->caches, {})) gone.push_back(std::move(cache));
+    Running::drop(std::move(gone));
   }
   return 0;
 }
@@ -215,11 +216,14 @@ PyObject* wrapped_function(PyObject* compiled) { return self_of(compiled)->funct
 FunctionState& function_state(PyObject* compiled) { return *self_of(compiled)->state; }
 
 void reset_all() {
+  // What dies with a cache may compile, call compiled functions, let some die, and reset: only when all is empty.
+  std::vector<std::shared_ptr<const void>> gone;
   for (FunctionState* state : live()) {
-    Running::drop(std::exchange(state->caches, {}));
-    state->reached->clear();
+    for (auto& cache : std::exchange(state->caches, {})) gone.push_back(std::move(cache));
+    gone.push_back(state->reached->take());
     state->events->clear();
   }
+  Running::drop(std::move(gone));
   totals() = Totals{};
   trim_cache();
   CodeCache::reset_usage();

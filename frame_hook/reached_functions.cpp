@@ -217,8 +217,8 @@ int ReachedFunctions::traverse(visitproc visit, void* arg) const {
   return 0;
 }
 
-void ReachedFunctions::clear() {
-  const auto gone = std::exchange(functions_, {});  // what dies may call compiled functions
+std::shared_ptr<const void> ReachedFunctions::take() {
+  return std::make_shared<const Functions>(std::exchange(functions_, {}));
 }
 
 std::shared_ptr<Reached> ReachedFunctions::keep(PyCodeObject* code) const {

@@ -31,14 +31,15 @@ class ReachedFunctions {
   std::shared_ptr<Reached> keep(PyCodeObject* code) const;
   /// Whether nothing has been said yet of what this line calls.
   bool first_at(const void* code, int line);
-  /// What runs now goes on.
-  void clear();
+  /// All that is known, which the caller lets die: that may call compiled functions. What runs now goes on.
+  std::shared_ptr<const void> take();
   /// For Python's garbage collector: see CodeCache::traverse.
   int traverse(visitproc visit, void* arg) const;
 
  private:
+  using Functions = std::unordered_map<PyCodeObject*, std::shared_ptr<Reached>>;
   FunctionState& root_;
-  std::unordered_map<PyCodeObject*, std::shared_ptr<Reached>> functions_;
+  Functions functions_;
   std::set<std::pair<const void*, int>> said_;
 };
 

@@ -184,3 +184,42 @@ np.testing.assert_allclose(answers[0], f(np.arange(5.0)), rtol=1e-14)
     done = subprocess.run([sys.executable, "-P", "-c", program, str(kilobytes)], capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)})
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("held_by", ["a guard", "a function that a break reaches"])
+def test_what_dies_in_a_reset_compiles_calls_and_resets(held_by):
+    """The caches hold the last reference to it."""
+    done = run(f"""
+        import numpy as np
+        import framejit
+
+        x = np.arange(3.0)
+        called = []
+
+        class Scale:
+            by = 2.0
+            def __del__(self):
+                for k in range(20):
+                    framejit.compile(eval(f"lambda x: np.cos(x) * {{k}}"))(x)
+                called.append(float(other(x).sum()))
+                framejit.reset()
+                called.append(float(other(x).sum()))
+
+        scale = Scale()
+        def scaled(x):
+            return np.sin(x) * scale.by
+        functions = [framejit.compile(eval(f"lambda x: np.sin(x) + {{k}}")) for k in range(20)]
+        other = framejit.compile(lambda x: x * 2)
+        if {held_by == "a guard"}:
+            f = framejit.compile(scaled)
+        else:
+            f = framejit.compile(lambda x: list(map(scaled, [x, x]))[1] + 1)
+        for each in [f, other, *functions]:
+            each(x)
+        del scale
+        framejit.reset()
+        assert called == [6.0, 6.0], called
+        assert framejit.cache_info()["internal_errors"] == 0
+        print("done")
+    """)
+    assert "done" in done.stdout
