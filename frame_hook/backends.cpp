@@ -11,6 +11,7 @@
 #include "cpython/signals.h"
 #include "frame_hook/graphs/python_graph.h"
 #include "guards/source.h"
+#include "runtime/background.h"
 #include "runtime/base/error.h"
 #include "runtime/base/layout.h"
 #include "runtime/base/log.h"
@@ -261,7 +262,8 @@ std::unique_ptr<Program> compile_with_callable(const Segment& segment, const Fra
   return std::make_unique<PythonProgram>(std::move(graph), std::move(compiled), made, is_replay);
 }
 
-/// Compiling needs no Python object: other threads run meanwhile, and who watches may do so from one of them.
+/// Compiling needs no Python object: other threads run meanwhile, and who watches may do so from one of them. One that
+/// forks waits, with the GIL, until it is over: what is made on first use, and its locks, are whole in the child.
 template <class Compile>
 std::unique_ptr<Program> without_gil(Compile compile) {
   struct Others {
@@ -272,6 +274,7 @@ std::unique_ptr<Program> without_gil(Compile compile) {
       phase_watcher = watcher;
     }
   } others;
+  const NoFork whole;  // ends before the GIL is asked for
   return compile();
 }
 

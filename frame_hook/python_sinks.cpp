@@ -11,6 +11,7 @@
 #include "cpython/cpython.h"
 #include "cpython/pending_error.h"
 #include "frame_hook/function_state.h"
+#include "runtime/base/fork_lock.h"
 #include "runtime/base/log.h"
 
 namespace fj {
@@ -29,7 +30,11 @@ struct Waiting {
   bool ended = false;
 };
 
-Waiting& waiting = *new Waiting;  // never destroyed: threads may log while the process ends
+Waiting& waiting = *[] {
+  auto* made = new Waiting;  // never destroyed: threads may log while the process ends
+  keep_over_forks(made->mutex);
+  return made;
+}();
 
 /// With the GIL held. References that live as long as the process.
 PyObject* log_sink = nullptr;

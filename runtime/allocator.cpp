@@ -3,7 +3,6 @@
 // takes effect at once.
 #include "runtime/allocator.h"
 
-#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/base/fork_lock.h"
 #include "runtime/control_group.h"
 
 namespace fj {
@@ -182,7 +182,7 @@ Cache& cache() {
   static Cache* instance = [] {
     static Cache* made = new Cache;
     // A fork while another thread holds the lock would leave it locked in the child for ever.
-    pthread_atfork([] { made->lock.lock(); }, [] { made->lock.unlock(); }, [] { made->lock.unlock(); });
+    keep_over_forks(made->lock);
     return made;
   }();
   return *instance;

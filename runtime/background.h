@@ -1,6 +1,6 @@
 /// Compiling beside the program: a few threads of our own, started when first needed.
 ///
-/// Fork: the forking thread waits until no thread is inside a NoFork section (a compilation of one kernel at most), so
+/// Fork: the forking thread waits until no thread is inside a NoFork section (a compilation of one piece at most), so
 /// that the child finds every lock free and every structure whole. The child has no threads; jobs that waited are its
 /// as well and run when it next starts a thread. Exit: what has not begun is dropped, what has is waited for. That has
 /// to be over before the first static destructor runs: LLVM makes tables on first use, so those made by a job die

@@ -35,28 +35,22 @@ class KernelCode {
   void publish(Tier tier, KernelFunction function, std::shared_ptr<const void> code, std::size_t bytes) {
     std::lock_guard lock(mutex_);
     kept_.push_back(std::move(code));
-    bytes_ += bytes;
+    bytes_.fetch_add(bytes, std::memory_order_relaxed);
     if (function_.load(std::memory_order_relaxed) != nullptr && tier <= tier_) return;
     tier_ = tier;
     function_.store(function, std::memory_order_release);
   }
 
   /// Of all the code it keeps so far.
-  std::size_t bytes() const {
-    std::lock_guard lock(mutex_);
-    return bytes_;
-  }
+  std::size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
-  Tier tier() const {
-    std::lock_guard lock(mutex_);
-    return tier_;
-  }
+  Tier tier() const { return tier_.load(std::memory_order_relaxed); }
 
  private:
   std::atomic<KernelFunction> function_{nullptr};
-  mutable std::mutex mutex_;
-  Tier tier_ = Tier::Quick;
-  std::size_t bytes_ = 0;
+  std::mutex mutex_;  // of those who publish
+  std::atomic<Tier> tier_{Tier::Quick};
+  std::atomic<std::size_t> bytes_{0};
   std::vector<std::shared_ptr<const void>> kept_;
 };
 

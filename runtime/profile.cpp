@@ -4,6 +4,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "runtime/base/fork_lock.h"
+
 namespace fj {
 
 namespace {
@@ -15,7 +17,11 @@ struct Record {
 };
 
 Record& record() {
-  static auto* all = new Record;  // threads may run programs until the process has ended
+  static auto* all = [] {
+    auto* made = new Record;  // threads may run programs until the process has ended
+    keep_over_forks(made->mutex);
+    return made;
+  }();
   return *all;
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/fork_lock.h"
 #include "runtime/base/options.h"
 
 namespace fj {
@@ -34,7 +35,11 @@ struct State {
 };
 
 State& state() {
-  static State* state = new State;  // never destroyed: threads may log while the process ends
+  static State* state = [] {
+    auto* made = new State;  // never destroyed: threads may log while the process ends
+    keep_over_forks(made->mutex);
+    return made;
+  }();
   return *state;
 }
 

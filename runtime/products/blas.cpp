@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/fork_lock.h"
 #include "runtime/products/packed_product.h"
 #include "runtime/thread_pool.h"
 
@@ -92,7 +93,11 @@ int count_loads(dl_phdr_info* info, std::size_t, void* data) {
 }
 
 const Blas& blas() {
-  static std::mutex lock;
+  static std::mutex& lock = *[] {
+    auto* made = new std::mutex;
+    keep_over_forks(*made);
+    return made;
+  }();
   static std::atomic<const Blas*> current{nullptr};
   static std::atomic<unsigned long long> loads_seen{0};
   const Blas* found = current.load(std::memory_order_acquire);

@@ -223,3 +223,40 @@ def test_what_dies_in_a_reset_compiles_calls_and_resets(held_by):
         print("done")
     """)
     assert "done" in done.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_children_of_forks_beside_first_calls_make_first_calls():
+    """No lock of a thread that compiled in the parent is held in the child."""
+    done = run("""
+        import os, signal, threading, warnings
+        import numpy as np
+        import framejit
+
+        warnings.simplefilter("ignore")  # Python's warning that a process with threads forks
+        x = np.arange(5.0)
+        stop = threading.Event()
+
+        def first_calls(k):
+            while not stop.is_set():
+                k += 4
+                framejit.compile(eval(f"lambda x: np.sin(x) * {k} + x"))(x)
+
+        threads = [threading.Thread(target=first_calls, args=(k,)) for k in range(4)]
+        for thread in threads:
+            thread.start()
+        states = []
+        for k in range(150):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(60)  # ends one that hangs
+                function = framejit.compile(eval(f"lambda x: np.tanh(x) - {k}"))
+                os._exit(0 if np.allclose(function(x), np.tanh(x) - k) else 1)
+            states.append(os.waitpid(child, 0)[1])
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert states == [0] * 150, states
+        print("done")
+    """)
+    assert "done" in done.stdout
