@@ -19,6 +19,7 @@ from framejit._errors import CheckError, Error
 
 _ALLOWED = {"float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-4, "complex64": 1e-4}
 _ALLOWED_OTHERWISE = 1e-9
+_ALLOWED_OF_NUMBERS = 1e-4  # of Python's floats: many are read from arrays of float32
 _SECONDS = 60  # and ten times what the compiled call took: then the child is given up
 _DEEPEST, _LONGEST = 12, 10_000
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
@@ -89,7 +90,8 @@ class _Compared:
         self._compare("returns", result)
 
     def raised(self, error):
-        if isinstance(error, Error):  # framejit's own word: a break under fullgraph, a program that differs from its operations
+        # framejit's own word (a break under fullgraph, a program that differs from its operations), or Ctrl-C.
+        if isinstance(error, Error) or not isinstance(error, Exception):
             self._end()
         else:
             self._compare("raises", error)
@@ -200,7 +202,7 @@ def difference(ours, theirs, path, scale=0.0):
     if isinstance(ours, dict) and list(ours) == list(theirs):
         named = ((f"{path}.{key[1]}" if isinstance(key, tuple) else path, ours[key], theirs[key]) for key in ours)
         return next(filter(None, (difference(a, b, name, scale) for name, a, b in named)), None)
-    if isinstance(ours, (float, complex)) and (abs(ours - theirs) <= _ALLOWED_OTHERWISE * max(abs(theirs), scale) or ours != ours and theirs != theirs):
+    if isinstance(ours, (float, complex)) and (abs(ours - theirs) <= _ALLOWED_OF_NUMBERS * max(abs(theirs), scale) or ours != ours and theirs != theirs):
         return None
     return None if ours == theirs else f"{path}: {_short(ours)}, in Python {_short(theirs)}"
 

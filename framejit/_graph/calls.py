@@ -235,10 +235,11 @@ def check(callee, operands, results):
 
 
 def _dotted(node):
-    if isinstance(node, ast.Name):
-        return node.id
-    inside = _dotted(node.value) if isinstance(node, ast.Attribute) else None
-    return inside and f"{inside}.{node.attr}"
+    names = []
+    while isinstance(node, ast.Attribute):
+        names.insert(0, node.attr)
+        node = node.value
+    return ".".join([node.id, *names]) if isinstance(node, ast.Name) else None
 
 
 def _harmless(node, depth=0):
@@ -260,7 +261,7 @@ def _harmless(node, depth=0):
         return isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)) and _is_size(node)
     if isinstance(node, ast.Attribute):
         torch = sys.modules.get("torch")
-        found = getattr(torch, node.attr, None) if _dotted(node.value) == "torch" else None
+        found = vars(torch).get(node.attr) if torch is not None and _dotted(node.value) == "torch" else None
         return torch is not None and isinstance(found, (torch.dtype, torch.memory_format, torch.layout))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
         if node.func.id == "slice":

@@ -291,7 +291,7 @@ def _traced(caller, function, face, dynamic, axes, args, kwargs, noted, only_ope
         raise GraphError(f"{caller}: {name_of(function)} computes no array: it has no graph")
     graph = from_core(core)
     graph.name = core.name
-    # A graph without inputs is of the library of the arguments that it does not read.
+    # A graph without inputs is taken to be of the library of the arguments that it does not read.
     library = "torch" if _has_tensors(described["examples"] or [*args, *kwargs.values()]) else "numpy"
     # The arrays of this call are the caller's.
     described["examples"] = [None if steps is not None and steps[0][0] == "Slot" else example

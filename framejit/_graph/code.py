@@ -18,7 +18,7 @@ import unicodedata
 from framejit._errors import GraphError
 
 LARGEST = 2**62  # of the numbers that are read from a file
-_LONGEST, _DEEPEST = 20_000, 150  # of a size: characters, operations in one another
+_LONGEST, _DEEPEST = 20_000, 250  # of a size: characters, operations in one another
 _SIZE = re.compile(r"[s0-9*+\- ()]+")
 _SYMBOL = re.compile(r"s(?:0|[1-9][0-9]{0,9})")
 _RELATION = re.compile(r"([s0-9*+\- ()]+) (<|<=|==|!=|>|>=) ([s0-9*+\- ()]+)")

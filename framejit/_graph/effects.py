@@ -156,7 +156,8 @@ def written_by(name, found, positional, keywords, is_constant):
         own = list(found.__code__.co_varnames[:found.__code__.co_argcount])
         places += [(x, i) for i, x in enumerate(own) if x == "out"]
         flags += [(x, i, (False,), 0) for i, x in enumerate(own) if x == "inplace"]
-        flags += [(x, i, (None,), 1) for i, x in enumerate(own) if x == "max_norm"]
+        # embedding_bag takes them in the other order too.
+        flags += [(x, i, (None,), written) for i, x in enumerate(own) if x == "max_norm" for written in (0, 1)[not name.endswith("embedding_bag"):]]
         flag = next((x for x in _TRAINING if x in own), None)
         statistics = [(x, i, flag, own.index(flag) if flag else None) for i, x in enumerate(own) if x in _STATISTICS]
     elif not name.startswith("numpy"):

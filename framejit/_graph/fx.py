@@ -174,8 +174,8 @@ class _Outgoing:
             file, line, module = nodes[number].location
             traceback.current_meta.clear()
             if line:
-                code = linecache.getline(file, line).strip() if self.graph._capture is not None else ""
-                traceback.current_meta["stack_trace"] = f'  File "{file}", line {line}, in {self.core.name}\n    {code}'
+                text = linecache.getline(file, line).strip() if self.graph._capture is not None else ""
+                traceback.current_meta["stack_trace"] = f'  File "{file}", line {line}, in {self.core.name}\n    {text}'
             if module:
                 traceback.current_meta["nn_module_stack"] = {module: (module, torch.nn.Module)}
 

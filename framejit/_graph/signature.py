@@ -336,15 +336,22 @@ class _Writer:
         for number in returned:
             self.lay(number, number in shown)
             if memory.shared(number, returned):
-                self.line("_results[number] = _results[number].clone()" if self.library == "torch" else "_results[number] = _results[number].copy()",
-                          number=number)
+                self.line(self.copied, number=number)
         self.line("_returned = result", result=self.result(signature["result"]))
+        for i, (_, value) in enumerate(core.writes):
+            if memory.root(value) in memory.of_inputs:  # which another write may change before it is read
+                self.line(self.copied, number=len(core.outputs) + i)
         for i, (number, _) in enumerate(core.writes):
             self.line("x.copy_(_results[i].detach())" if self.library == "torch" else "x[...] = _results[i]", x=self.x(number),
                       i=len(core.outputs) + i)
         self.line("return _returned")
         name = signature["function"]
         return code.definition(name if code.is_name(name) else "f", code.parameters(self.parameters), self.body)
+
+    @property
+    def copied(self):
+        """Of a result, as it lies."""
+        return "_results[number] = _results[number]" + (".clone()" if self.library == "torch" else ".copy(order='K')")
 
     def x(self, number):
         return code.name(self.own(f"_x{number}"))

@@ -162,7 +162,7 @@ def test_a_view_shows_a_result_as_it_lay_while_tracing(lib, dynamic, copied, tmp
 LAID = {
     "contiguous": lambda x: np.ascontiguousarray(x.T + 1) if isinstance(x, np.ndarray) else (x.t() + 1).contiguous(),
     "a copy": lambda x: (x.T + 1).copy() if isinstance(x, np.ndarray) else (x.t() + 1).clone(memory_format=torch.contiguous_format),
-    "turned": lambda x: x.T * 2,
+    "turned": lambda x: x.T * 2, "a copy by columns": lambda x: x.copy(order="F") if isinstance(x, np.ndarray) else x.t().contiguous().t(),
     "four axes": lambda x: x.reshape(2, 2, 3, 1).transpose(0, 2, 1, 3).copy() * 1 if isinstance(x, np.ndarray) else x.reshape(2, 2, 3, 1).permute(0, 2, 1, 3).contiguous() * 1,
 }
 
@@ -209,3 +209,32 @@ def test_results_have_memory_of_their_own_where_eagers_have(lib, function, tmp_p
             if call is f:
                 expected = told
         assert told == expected
+
+
+@both_libraries
+def test_arguments_that_are_exchanged(lib):
+    def f(x, y):
+        kept = x.copy() if lib.name == "numpy" else x.clone()
+        x[:] = y
+        y[:] = kept
+        return x.sum()
+
+    program = framejit.export(f, (lib.sample((3,)), lib.sample((3,))))
+    for run in (f, program, program.run):
+        x, y = lib.array(np.arange(3.0)), lib.array(np.arange(3.0) + 10)
+        x, y = (x, y) if lib.name == "numpy" else (x.float(), y.float())
+        if lib.name == "numpy":
+            x, y = x.astype(np.float32), y.astype(np.float32)
+        run(x, y)
+        assert x.tolist() == [10, 11, 12] and y.tolist() == [0, 1, 2]
+
+
+@both_libraries
+def test_a_graph_without_inputs_is_of_the_library_of_the_arguments(lib, tmp_path):
+    def f(x):
+        return (np if lib.name == "numpy" else torch).ones(3) * 2
+
+    program = framejit.export(f, (lib.sample((2,)),))
+    program.save(tmp_path / "f")
+    for run in (program, ExportedProgram.load(tmp_path / "f")):
+        assert type(run(lib.sample((2,)))) is type(f(None))

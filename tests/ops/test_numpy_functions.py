@@ -191,7 +191,7 @@ def test_arange_has_the_dtype_of_its_bounds(bounds):
 
 
 def test_arange_of_less_than_a_step():
-    for bounds in ((0, 5, np.inf), (0.0, -1.0, -np.inf), (0.0, -1.0, np.inf), (1.0, 1.0, np.inf), (2.0, 2 + 1e-320, 1e300), (0, 1e-300, 1e300), (3.0, 3.5, 2.0)):
+    for bounds in ((0, 5, np.inf), (-0.0, 1.0, 1.0), (0.0, -1.0, -np.inf), (0.0, -1.0, np.inf), (1.0, 1.0, np.inf), (2.0, 2 + 1e-320, 1e300), (0, 1e-300, 1e300), (3.0, 3.5, 2.0)):
         same_as_eager(lambda x: (np.arange(*bounds), x + 1), np.ones(2))
 
 

@@ -162,3 +162,16 @@ def test_a_block_of_options_checks_all_programs(backend):
         assert framejit.compile(lambda x: np.sqrt(x) + 1)(np.ones(3)).tolist() == [2.0] * 3
         with pytest.raises(framejit.CheckError):
             framejit.compile(lambda x: np.log(x - 2) + is_parent())(np.ones(3) * (3 if backend == "verify" else 1))
+
+
+def test_numbers_of_rounded_arrays_and_interrupts_are_no_differences():
+    x = np.random.default_rng(0).standard_normal(5000).astype(np.float32)
+    assert isinstance(framejit.compile(lambda x: (x * 1.1).sum().item(), backend="verify")(x), float)
+
+    def interrupted(x):
+        if is_parent():
+            raise KeyboardInterrupt
+        return x + 1
+
+    with pytest.raises(KeyboardInterrupt):
+        framejit.compile(interrupted, backend="verify")(x)

@@ -496,7 +496,6 @@ void ExternBuilder::record() {
   if (call_.recorded) call_.results.push_back({DType::F32, Dims{0}, Dims{1}, -1, 0});
 }
 
-/// Of the first results, each by itself, and of all at once.
 /// Breaks where a result has no derivative of its own, but one beside another's: native_group_norm's mean.
 void ExternBuilder::refuse_joint_paths(const ExternSaved& saved, std::size_t returned) const {
   if (saved.paths.size() < returned * derived_.size()) return;
@@ -514,6 +513,7 @@ void ExternBuilder::refuse_joint_paths(const ExternSaved& saved, std::size_t ret
   }
 }
 
+/// Of the first results, each by itself, and of all at once.
 void ExternBuilder::add_derivatives(std::size_t returned, const std::vector<ValueId>& values) {
   const ExternSaved unknown;
   const std::vector<std::int64_t> hints = symbol_hints(t_.graph().symbols);

@@ -652,6 +652,7 @@ ValueId TraceRun::read(const ArrayValue& array) {
 namespace {
 
 /// Breaks where there is no such array, by its size or its number of axes: the library raises, though nobody may use it.
+/// Of sizes that are symbols those of this call are asked.
 void refuse_impossible(TraceRun& t, DType dtype, const Dims& shape, double most_bytes) {
   constexpr std::size_t kMostAxes = 64;
   if (shape.size() > kMostAxes)

@@ -182,7 +182,7 @@ V numpy_arange(Tracer& tracer, const Arguments& arguments) {
   const double length = steps == 0 && to != from && !std::signbit(steps) ? 1 : std::ceil(steps);
   if (!std::isfinite(length)) refuse("arange: cannot compute length");
   const std::int64_t count = length > 0 ? std::int64_t(length) : 0;
-  if (count <= 1) return fresh(tracer, arange(tracer, dtype.value_or(DType::F64), Scalar(from), Scalar(0.0), count));
+  if (count <= 1) return fresh(tracer, full(tracer, dtype.value_or(DType::F64), Scalar(from), {SymDim(count)}));
   // NumPy fills from the first two elements: start + i * (second - first), in the result's dtype.
   const bool single = dtype == DType::F32;
   const double begin = single ? double(float(from)) : from;
