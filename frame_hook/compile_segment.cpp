@@ -223,7 +223,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
   const auto made = std::int64_t(place.segments.size());
   if (several && (place.exhausted || made >= kPiecesOfPasses || made >= cache.options().recompile_limit))
     return {nullptr, false, true};
-  if (place.exhausted) return {};
+  if (place.exhausted || (place.waits > 0 && place.waits-- > 0)) return {};
   Options options = cache.options();
   if (warming_up && options.tier == "auto") options.tier = "optimised";
   const HeldSignals held;
@@ -321,8 +321,8 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     return {nullptr, true};
   } catch (const std::bad_alloc&) {
     PyErr_Clear();
-    place.exhausted = true;
-    state.events->fallback(state.name, "memory ran out while it was compiled");
+    place.lacks_memory();
+    state.events->fallback(state.name, "memory ran out while it was compiled: a later call tries again");
     return {};
   } catch (const std::exception& error) {
     place.exhausted = true;

@@ -4,6 +4,7 @@
 /// trace moves the stop to the loop's header, so that the loop body becomes a segment of its own.
 #include <algorithm>
 #include <optional>
+#include <new>
 #include <utility>
 
 #include "cpython/pending_error.h"
@@ -317,6 +318,8 @@ TraceResult trace(const TraceRequest& given) {
       const PhaseTimer timer(Phase::passes);
       optimise(*result.segment->graph, result.segment->collects != 0);
     }
+  } catch (const std::bad_alloc&) {
+    throw;  // no fault of the trace: a later call may have more memory
   } catch (const std::exception& failure) {
     result.internal_error = failure.what();
     Exit exit = exit_at(request, request.start_instruction, Exit::Kind::Handover);

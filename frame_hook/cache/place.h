@@ -1,6 +1,7 @@
 /// The segments that start at one instruction: how a call's is found, and whether another one may be made.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -28,6 +29,8 @@ struct Place {
   bool traced = false;
   bool exhausted = false;  // no further segment, ever: what matches nothing runs in CPython from here
   bool covers = false;     // some segment here needs no frame
+  std::uint32_t without_memory = 0;  // times that memory ran out when a piece was made
+  std::uint32_t waits = 0;           // calls that make no piece before the next try
   std::uint32_t refused = 0;  // calls that matched nothing and got no segment: those here had not paid for themselves
 
   /// Segments that have not paid for themselves yet are at most `limit`, and one more each time that the calls refused
@@ -35,6 +38,9 @@ struct Place {
   bool may_grow(std::int64_t limit) const;
   /// A call that matched nothing is refused without another look at what the segments have saved.
   bool refuses() const { return refused % kLookAgain != 0; }
+
+  /// The next call tries again, then the second, the fourth, ...: a process may stay short of memory.
+  void lacks_memory() { waits = (1u << std::min(without_memory++, 16u)) - 1; }
 
   void add(std::shared_ptr<const Segment> segment) {
     traced = true;

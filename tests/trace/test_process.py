@@ -260,3 +260,42 @@ def test_children_of_forks_beside_first_calls_make_first_calls():
         print("done")
     """)
     assert "done" in done.stdout
+
+
+@pytest.mark.parametrize("left", [256, 512, 1024, 3072])
+@pytest.mark.parametrize("operations", [10, 120])
+def test_a_first_call_without_memory_says_so_and_a_later_one_is_compiled(left, operations):
+    pytest.importorskip("resource")
+    done = run(f"""
+        import resource
+        import numpy as np
+        import framejit
+
+        ready = framejit.compile(lambda x: np.sin(x) + 1)
+        ready(np.ones(5))
+        ready(np.ones(6))
+
+        def f(x):
+            for i in range({operations}):
+                x = np.sin(x) * 1.5 + i
+            return x
+
+        compiled, x = framejit.compile(f), np.ones(5)
+        want = f(x)
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (used + {left} * 1024, hard))
+        first = None
+        try:
+            first = [compiled(x) for _ in range(3)]
+        except MemoryError:  # as eager may
+            pass
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        assert first is None or all(np.allclose(each, want) for each in first)
+        graphs = framejit.cache_info()["graphs"]
+        for _ in range(4):
+            assert np.allclose(compiled(x), want)
+        assert framejit.cache_info()["graphs"] == graphs + 1 and framejit.cache_info()["internal_errors"] == 0
+        print("done")
+    """, FRAMEJIT_CACHE_BYTES="0", FRAMEJIT_LOGS="fallbacks", OMP_NUM_THREADS="1")
+    assert "done" in done.stdout and done.stderr.count("memory ran out while it was compiled") == 1
