@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "arrays/arrays.h"
+#include "cpython/tuples.h"
 #include "runtime/background.h"
 #include "runtime/base/log.h"
 #include "runtime/base/status.h"
@@ -236,12 +237,12 @@ struct Entrance {
                     : Ref<>();
       }
       case Holding::Kind::Zip: case Holding::Kind::Tuple: {
-        Ref<> tuple = Ref<>::steal(PyTuple_New(Py_ssize_t(holding.items.size())));
-        for (std::size_t i = 0; tuple && i < holding.items.size(); ++i) {
-          Ref<> made = item(i);
-          if (!made) return {};
-          PyTuple_SET_ITEM(tuple.get(), Py_ssize_t(i), made.release());
+        std::vector<Ref<>> items;
+        for (std::size_t i = 0; i < holding.items.size(); ++i) {
+          items.push_back(item(i));
+          if (!items.back()) return {};
         }
+        Ref<> tuple = tuple_of(items);
         if (!tuple || holding.kind == Holding::Kind::Tuple) return tuple;
         return Ref<>::steal(PyObject_CallObject(reinterpret_cast<PyObject*>(&PyZip_Type), tuple.get()));
       }

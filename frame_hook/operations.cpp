@@ -2,9 +2,11 @@
 #include "frame_hook/operations.h"
 
 #include <array>
+#include <vector>
 
 #include "cpython/cpython.h"
 #include "cpython/ref.h"
+#include "cpython/tuples.h"
 
 namespace fj {
 
@@ -251,8 +253,10 @@ void raise(PyObject* exception, PyObject* cause, bool& retry) {
 
 PyObject* match_keys(PyObject* mapping, PyObject* keys) {
   const Py_ssize_t count = PyTuple_GET_SIZE(keys);
-  Ref<> values = Ref<>::steal(PyTuple_New(count)), seen = Ref<>::steal(PySet_New(nullptr));
-  if (!values || !seen || count == 0) return values.release();
+  std::vector<Ref<>> values;
+  if (count == 0) return tuple_of(values).release();
+  Ref<> seen = Ref<>::steal(PySet_New(nullptr));
+  if (!seen) return nullptr;
   // `get` with a default of our own, so that a defaultdict is not filled.
   Ref<> get = Ref<>::steal(PyObject_GetAttrString(mapping, "get"));
   Ref<> absent = Ref<>::steal(PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type)));
@@ -269,9 +273,9 @@ PyObject* match_keys(PyObject* mapping, PyObject* keys) {
       Py_DECREF(value);
       return Py_NewRef(Py_None);
     }
-    PyTuple_SET_ITEM(values.get(), i, value);
+    values.push_back(Ref<>::steal(value));
   }
-  return values.release();
+  return tuple_of(values).release();
 }
 
 namespace {

@@ -8,6 +8,7 @@
 
 #include "arrays/arrays.h"
 #include "cpython/signals.h"
+#include "cpython/tuples.h"
 #include "graph_ir/autodiff/autodiff_collected.h"
 #include "graph_ir/autodiff/autodiff_parts.h"
 #include "graph_ir/pipeline.h"
@@ -486,11 +487,8 @@ bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outp
     const Node& node = nodes_[n];
     for (int view : node.views)
       if (tensor(End::View, view) == nullptr) return false;
-    Ref<> results = Ref<>::steal(PyTuple_New(Py_ssize_t(node.results.size()))),
-          saved = Ref<>::steal(PyTuple_New(Py_ssize_t(node.saved.size())));
-    if (!results || !saved) return false;
-    for (std::size_t i = 0; i < node.results.size(); ++i) {
-      const End& end = node.results[i];
+    std::vector<Ref<>> given, kept;
+    for (const End& end : node.results) {
       if (end.kind == End::Empty) {
         const Type& type = graph_.type(end.value);
         std::vector<std::int64_t> shape;
@@ -499,14 +497,16 @@ bool Derivative::link(std::span<const ArrayRef> inputs, std::span<ArrayRef> outp
             allocate(Library::Torch, type.dtype, shape, std::vector<std::int64_t>(shape.size(), 0), device_);
         if (!empties[std::size_t(end.index)]) return false;
       }
-      PyTuple_SET_ITEM(results.get(), Py_ssize_t(i), Py_NewRef(tensor(end.kind, end.index)));
+      given.push_back(Ref<>::borrow(tensor(end.kind, end.index)));
+      if (!given.back()) return false;
     }
-    for (std::size_t i = 0; i < node.saved.size(); ++i) {
-      const Saved& from = saved_[std::size_t(node.saved[i])];
-      PyObject* object = tensor(from.kind, from.index);
-      if (object == nullptr) return false;
-      PyTuple_SET_ITEM(saved.get(), Py_ssize_t(i), Py_NewRef(object));
+    for (int number : node.saved) {
+      const Saved& from = saved_[std::size_t(number)];
+      kept.push_back(Ref<>::borrow(tensor(from.kind, from.index)));
+      if (!kept.back()) return false;
     }
+    Ref<> results = tuple_of(given), saved = tuple_of(kept);
+    if (!results || !saved) return false;
     std::vector<PyObject*> sources;
     for (const End& end : node.sources) {
       sources.push_back(tensor(end.kind, end.index));
@@ -566,17 +566,14 @@ Ref<> Derivative::backward(int number, std::vector<Ref<>> saved, std::span<PyObj
   }
   const bool nothing =
       std::all_of(layouts.begin(), layouts.end(), [](char layout) { return Layout(layout) == Layout::Absent; });
-  Ref<> result = Ref<>::steal(PyTuple_New(Py_ssize_t(node.sources.size())));
-  if (!result) return {};
-  for (std::size_t i = 0; i < node.sources.size(); ++i)
-    PyTuple_SET_ITEM(result.get(), Py_ssize_t(i), Py_NewRef(Py_None));
-  if (nothing) return result;
+  std::vector<Ref<>> result(node.sources.size(), Ref<>::borrow(Py_None));
+  if (nothing) return tuple_of(result);
 
   const Backward& backward = compiled(number, layouts, requiring);
   for (std::size_t i = 0; i < node.sources.size(); ++i)
     if (const int from = backward.passed_on[i]; from >= 0)
-      PyTuple_SetItem(result.get(), Py_ssize_t(i), Py_NewRef(cotangents[std::size_t(from)]));
-  if (!backward.program) return result;
+      result[i] = Ref<>::borrow(cotangents[std::size_t(from)]);
+  if (!backward.program) return tuple_of(result);
   const Graph& graph = backward.graph;
   std::vector<std::int64_t> symbols(given_symbols);
   symbols.resize(std::max(symbols.size(), graph.symbols.size()));
@@ -632,15 +629,15 @@ Ref<> Derivative::backward(int number, std::vector<Ref<>> saved, std::span<PyObj
         for (ViewStep& step : steps) step.recorded = torch_grad_enabled();
         Ref<> view = torch_view(gradient, steps, contiguous_strides(steps.back().shape_after), symbols);
         if (!view) return {};
-        PyTuple_SetItem(result.get(), Py_ssize_t(i), view.release());
+        result[i] = std::move(view);
         continue;
       }
-      PyTuple_SetItem(result.get(), Py_ssize_t(i), Py_NewRef(gradient));
+      result[i] = Ref<>::borrow(gradient);
       // Under create_graph autograd adds out of place.
       if (!torch_grad_enabled()) added.insert(added.end(), std::size_t(backward.additions[i]), gradient);
     }
   if (!added.empty() && !bump_versions(added)) return {};
-  return result;
+  return tuple_of(result);
 }
 
 }  // namespace fj

@@ -8,6 +8,7 @@
 #include "arrays/torch_modes.h"
 #include "cpython/objects.h"
 #include "cpython/pending_error.h"
+#include "cpython/tuples.h"
 #include "runtime/base/error.h"
 #include "segment/library_calls/extern_schema.h"
 #include "segment/library_calls/numpy_prediction.h"
@@ -247,12 +248,12 @@ struct MetaCall {
       operands.push_back(meta_tensor(array));
       if (!operands.back()) throw take_error();
     }
-    positional = Ref<>::steal(PyTuple_New(Py_ssize_t(call.positional.size())));
-    for (std::size_t i = 0; i < call.positional.size(); ++i) {
-      Ref<> made = extern_argument(call.positional[i], operands, symbols);
-      if (!made) throw take_error();
-      PyTuple_SET_ITEM(positional.get(), Py_ssize_t(i), made.release());
+    std::vector<Ref<>> given;
+    for (const ExternArgument& argument : call.positional) {
+      given.push_back(extern_argument(argument, operands, symbols));
+      if (!given.back()) throw take_error();
     }
+    positional = tuple_of(given);
     keywords = Ref<>::steal(PyDict_New());
     for (auto& [name, argument] : call.keywords) {
       const std::string text = text_of(name.get());
@@ -412,19 +413,12 @@ Ref<> extern_argument(const ExternArgument& argument, std::span<const Ref<>> ope
     case ExternArgument::Kind::Size: return Ref<>::steal(PyLong_FromLongLong(argument.expression.evaluate(symbols)));
     case ExternArgument::Kind::Tuple:
     case ExternArgument::Kind::List: {
-      const auto size = Py_ssize_t(argument.items.size());
-      const bool tuple = argument.kind == ExternArgument::Kind::Tuple;
-      auto sequence = Ref<>::steal(tuple ? PyTuple_New(size) : PyList_New(size));
-      for (Py_ssize_t i = 0; sequence && i < size; ++i) {
-        Ref<> item = extern_argument(argument.items[std::size_t(i)], operands, symbols);
-        if (!item) return {};
-        if (tuple) {
-          PyTuple_SET_ITEM(sequence.get(), i, item.release());
-        } else {
-          PyList_SET_ITEM(sequence.get(), i, item.release());
-        }
+      std::vector<Ref<>> items;
+      for (const ExternArgument& item : argument.items) {
+        items.push_back(extern_argument(item, operands, symbols));
+        if (!items.back()) return {};
       }
-      return sequence;
+      return argument.kind == ExternArgument::Kind::Tuple ? tuple_of(items) : list_of(items);
     }
     case ExternArgument::Kind::Slice: {
       Ref<> part[3];

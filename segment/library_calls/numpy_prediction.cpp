@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cpython/objects.h"
+#include "cpython/tuples.h"
 
 namespace fj {
 namespace {
@@ -139,13 +140,12 @@ Prediction try_numpy(const ExternCall& call, std::span<const ExternArray> operan
       arrays.push_back(numpy_stand_in(operands[i], written));
       if (!arrays.back()) throw take_error();
     }
-    Ref<> positional = Ref<>::steal(PyTuple_New(Py_ssize_t(call.positional.size()))),
-          names = Ref<>::steal(PyDict_New());
-    for (std::size_t i = 0; i < call.positional.size(); ++i) {
-      Ref<> made = extern_argument(call.positional[i], arrays, symbols);
-      if (!made) throw take_error();
-      PyTuple_SET_ITEM(positional.get(), Py_ssize_t(i), made.release());
+    std::vector<Ref<>> given;
+    for (const ExternArgument& argument : call.positional) {
+      given.push_back(extern_argument(argument, arrays, symbols));
+      if (!given.back()) throw take_error();
     }
+    Ref<> positional = tuple_of(given), names = Ref<>::steal(PyDict_New());
     for (auto& [name, argument] : call.keywords) {
       Ref<> made = extern_argument(argument, arrays, symbols);
       if (!made || PyDict_SetItem(names.get(), name.get(), made.get()) < 0) throw take_error();

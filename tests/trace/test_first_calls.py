@@ -199,3 +199,43 @@ def test_a_program_that_sets_the_default_dtype_first_is_compiled(dtype):
             assert found.dtype == y.grad.dtype and found.tolist() == y.grad.tolist() == [2.5] * 3
         assert framejit.cache_info()["kernels_launched"] > 0
         """)
+
+
+@needs_torch
+def test_what_looks_at_new_objects_meanwhile_may_hold_them():
+    """Tuples of a first call and of a backward, which gc.get_objects() gives before they have arrived."""
+    done = run_program("""
+        import gc
+        import torch
+        import framejit
+
+        net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+        compiled = framejit.compile(net)
+        x = torch.linspace(-1, 1, 32).reshape(4, 8)
+        net(x).sum().backward()
+        want = [p.grad.clone() for p in net.parameters()]
+        held = []
+
+        def look(phase, info):
+            if phase == "start":
+                held.extend(each for each in gc.get_objects(0) if type(each) is tuple)
+                del held[:-50]
+
+        def largest(x):
+            return torch.topk(torch.sin(x), 2, dim=(1)).values
+
+        for watched in (False, True):
+            if watched:
+                gc.freeze()
+                gc.set_threshold(1)
+                gc.callbacks.append(look)
+                assert torch.allclose(framejit.compile(largest)(x), largest(x))
+            for _ in range(3):
+                net.zero_grad()
+                compiled(x).sum().backward()
+                assert all(torch.allclose(p.grad, w, atol=1e-6) for p, w in zip(net.parameters(), want))
+        gc.callbacks.clear()
+        assert framejit.cache_info()["internal_errors"] == 0
+        print("done")
+    """)
+    assert "done" in done.stdout

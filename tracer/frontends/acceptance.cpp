@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "cpython/pending_error.h"
+#include "cpython/tuples.h"
 #include "segment/library_calls/extern_prediction.h"
 #include "segment/library_calls/numpy_prediction.h"
 #include "tracer/frontends/builders.h"
@@ -64,9 +65,9 @@ struct StandIns {
   StandIns(Tracer& tracer, Library library, const Arguments& arguments, bool making)
       : tracer(tracer), library(library), making(making) {
     hints = symbol_hints(tracer.graph().symbols);
-    positional = Ref<>::steal(PyTuple_New(Py_ssize_t(arguments.positional.size())));
-    for (std::size_t i = 0; i < arguments.positional.size(); ++i)
-      PyTuple_SET_ITEM(positional.get(), Py_ssize_t(i), required(of(arguments.positional[i])).release());
+    std::vector<Ref<>> given;
+    for (const V& value : arguments.positional) given.push_back(required(of(value)));
+    positional = tuple_of(given);
     for (const auto& [name, value] : arguments.keywords) {
       key += ";" + name;
       Ref<> object = required(of(value));
@@ -200,14 +201,10 @@ struct StandIns {
     const std::vector<V> items = tracer.sequence_items(value);
     if (items.size() > kMostItems && !as<ArrayValue>(items[0])) throw NotAsked();
     key += tuple ? "(" : "[";
-    Ref<> made = Ref<>::steal(tuple ? PyTuple_New(Py_ssize_t(items.size())) : PyList_New(Py_ssize_t(items.size())));
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      Ref<> item = required(of(items[i]));
-      if (tuple) PyTuple_SET_ITEM(made.get(), Py_ssize_t(i), item.release());
-      else PyList_SET_ITEM(made.get(), Py_ssize_t(i), item.release());
-    }
+    std::vector<Ref<>> made;
+    for (const V& item : items) made.push_back(required(of(item)));
     key += ")";
-    return made;
+    return tuple ? tuple_of(made) : list_of(made);
   }
 };
 
