@@ -194,6 +194,7 @@ ExternEffects read_effects(const std::string& name) {
   effects.autocast = lower_precision().count(name) != 0;
   effects.detaches = name == "detach";
   effects.by_place = name.rfind("as_strided", 0) == 0;
+  effects.joint = name == "native_group_norm";  // of its statistics
   effects.underivable = name == "floordiv" || name == "floor_divide";
   if (excluded().count(name) != 0 || is_data_name(name)) return effects;
   PyObject* torch = torch_module();

@@ -22,6 +22,7 @@ struct ExternEffects {
   bool autocast = false;         // autocast on the CPU casts its f32 tensors to the lower precision
   bool factory = false;          // takes `device=`: may make tensors from none
   bool detaches = false;         // its result shares memory, but torch calls it no view
+  bool joint = false;            // a result has a derivative only where others have a cotangent too
   bool underivable = false;      // torch differentiates through it only to say that it can't
   bool signed_numbers = false;   // takes numbers that say how far and which way: negative ones are no error
   bool by_place = false;         // reads its tensor's memory by places that the tensor need not show

@@ -96,7 +96,6 @@ class ExternBuilder {
   /// Sizes and strides of every result as expressions over the graph's symbols.
   std::vector<ExternResult> results_of(const Prediction& now);
   V build(const ExternStructure& structure, const std::vector<V>& arrays) const;
-  void refuse_joint_paths(const ExternSaved& saved, std::size_t returned) const;
   void add_derivatives(std::size_t returned, const std::vector<ValueId>& values);
   void record();
   void add_pullbacks(const std::vector<V>& positional, const std::vector<ValueId>& values);
@@ -496,23 +495,6 @@ void ExternBuilder::record() {
   if (call_.recorded) call_.results.push_back({DType::F32, Dims{0}, Dims{1}, -1, 0});
 }
 
-/// Breaks where a result has no derivative of its own, but one beside another's: native_group_norm's mean.
-void ExternBuilder::refuse_joint_paths(const ExternSaved& saved, std::size_t returned) const {
-  if (saved.paths.size() < returned * derived_.size()) return;
-  for (std::size_t operand = 0; operand < derived_.size(); ++operand) {
-    bool given = false, required = false;
-    for (std::size_t result = 0; result < returned; ++result) {
-      if (!is_float(call_.results[result].dtype)) continue;
-      const ExternPath path = saved.paths[result * derived_.size() + operand];
-      given = given || path == ExternPath::Gradient;
-      required = required || path == ExternPath::Required;
-    }
-    if (given && required)
-      break_graph(BreakReason::Gradient,
-                  "`" + call_.name + "`, of which torch derives some results beside others alone");
-  }
-}
-
 /// Of the first results, each by itself, and of all at once.
 void ExternBuilder::add_derivatives(std::size_t returned, const std::vector<ValueId>& values) {
   const ExternSaved unknown;
@@ -527,7 +509,6 @@ void ExternBuilder::add_derivatives(std::size_t returned, const std::vector<Valu
     if (saved.operands[i] == ExternSaved::Unread)
       of.read[i] = full(t_, operand_values_[i]->dtype, Scalar(0.0), operand_values_[i]->shape);
   }
-  refuse_joint_paths(saved, returned);
   std::vector<std::size_t> derived;
   for (of.result = 0; of.result < returned; ++of.result) {
     if (!is_float(call_.results[of.result].dtype)) continue;
@@ -664,6 +645,8 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   call_.device = t_.placement->made_on;
   if (effects.by_place) refuse_places();
   const bool derived = requires_grad_ && t_.modes->now.records();
+  if (derived && effects.joint)
+    break_graph(BreakReason::Gradient, "`" + call_.name + "`, of which torch derives some results beside others alone");
   if (derived && effects.underivable)
     break_graph(BreakReason::Gradient, "`" + call_.name + "`, which torch refuses to derive");
   for (const ExternParameter& flag : effects.sparse)
