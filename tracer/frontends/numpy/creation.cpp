@@ -152,7 +152,10 @@ V numpy_arange(Tracer& tracer, const Arguments& arguments) {
     const std::optional<DType> own =
         array ? std::optional(array->dtype) : object ? numpy_scalar_dtype(object->object.get()) : std::nullopt;
     if (!own) return given;
-    if (*own != DType::I64 || (array && !array->shape.empty())) p.refuse("a number whose dtype counts");
+    if (*own != DType::I64 || (array && !array->shape.empty())) {
+      tracer.round_as_library(given);
+      p.refuse("a number whose dtype counts");
+    }
     return tracer.integer(dim_argument(tracer, given));
   };
   V start = p["start"] ? bound(p["start"]) : tracer.integer(0), stop = bound(p.required("stop"));
