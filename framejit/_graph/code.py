@@ -18,6 +18,7 @@ import unicodedata
 from framejit._errors import GraphError
 
 LARGEST = 2**62  # of the numbers that are read from a file
+_LARGEST_IN_SIZE = 2**63  # what a size's text may have: -2**63 is one
 _LONGEST, _DEEPEST = 20_000, 250  # of a size: characters, operations in one another
 _SIZE = re.compile(r"[s0-9*+\- ()]+")
 _SYMBOL = re.compile(r"s(?:0|[1-9][0-9]{0,9})")
@@ -114,7 +115,7 @@ def size(data):
     """The tree of a size: an int, or a text of ints, symbols, +, - and *. GraphError for anything else."""
     if isinstance(data, ast.AST):
         return data
-    if type(data) is int and abs(data) <= LARGEST:
+    if type(data) is int and abs(data) <= _LARGEST_IN_SIZE:
         return tree(data)
     if type(data) is str and len(data) <= _LONGEST and _SIZE.fullmatch(data):
         return _size(data)
@@ -140,7 +141,7 @@ def _size(text):
 
 def _depth(node):
     """How many operations are in one another; ValueError for what is no size."""
-    if isinstance(node, ast.Constant) and type(node.value) is int and node.value <= LARGEST:
+    if isinstance(node, ast.Constant) and type(node.value) is int and node.value <= _LARGEST_IN_SIZE:
         return 1
     if isinstance(node, ast.Name) and _SYMBOL.fullmatch(node.id):
         return 1
