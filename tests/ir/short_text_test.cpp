@@ -228,7 +228,7 @@ TEST(ShortText, NoLineIsLong) {
            ")\", handle = 0, operand_strides = [[1]], result_strides = [contiguous, contiguous]} : "
            "f32[1, 1, 1], i64[2]\n"
            "  %3 = reshape %0 : f32[";
-  for (int i = 0; i < 70; ++i) exact += "1, ";
+  for (int i = 0; i < 60; ++i) exact += "1, ";
   exact += "240]\n  return %1, %2, %3\n}\n";
   std::istringstream lines(shortened(exact));
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 158u) << line;
