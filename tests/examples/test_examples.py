@@ -86,7 +86,7 @@ def test_module_with_branches_on_data_takes_every_path():
 
 @needs_torch
 def test_no_array_kernel_runs_while_tracing():
-    """Modes and profilers see eager's operations. So: no operation can run on these sizes, and tracing them goes through."""
+    """Modes and profilers see eager's operations. So: each of these would need 512 GiB, and tracing them goes through."""
     def f(x, weight):
         y = torch.relu(x.sin() * 2 + x @ weight)
         return y.sum(0), y.flatten() > x.mean(), torch.nn.functional.linear(y, weight)
@@ -97,9 +97,7 @@ def test_no_array_kernel_runs_while_tracing():
     def backend(graph, inputs):
         raise Traced(len(graph.nodes))
 
-    x, weight = torch.ones(1, 1).expand(1 << 40, 1 << 10), torch.ones(1, 1).expand(1 << 10, 1 << 10)
-    with pytest.raises(RuntimeError, match="memory"):
-        x.sin()
+    x, weight = torch.ones(1, 1).expand(1 << 27, 1 << 10), torch.ones(1, 1).expand(1 << 10, 1 << 10)
     with pytest.raises(framejit.BackendError) as raised:
         framejit.compile(f, backend=backend)(x, weight)
     assert isinstance(raised.value.__cause__, Traced) and raised.value.__cause__.args[0] > 10

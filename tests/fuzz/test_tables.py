@@ -38,7 +38,7 @@ def grower(lib, seed):
 
 @pytest.mark.parametrize("lib", LIBRARIES)
 def test_each_row_can_be_written(lib):
-    growers = [grower(lib, seed) for seed in range(6)]
+    growers = []
 
     def works(path, pattern, made):
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -49,8 +49,11 @@ def test_each_row_can_be_written(lib):
             except Exception:
                 return False
 
-    missing = [path for path in tables.callables(lib) if path not in LEFT_OUT
-               and not any(works(path, pattern, made) for made in growers for pattern in tables.PATTERNS)]
+    # Values are drawn: what no call of a row works on in some programs, one does in others.
+    missing = [path for path in tables.callables(lib) if path not in LEFT_OUT]
+    while missing and len(growers) < 40:
+        growers.append(grower(lib, len(growers)))
+        missing = [path for path in missing if not any(works(path, pattern, growers[-1]) for pattern in tables.PATTERNS)]
     assert missing == [], "no pattern of tables.PATTERNS gives a call of these rows that works"
 
 
