@@ -94,6 +94,8 @@ class Segment {
   bool covers_function = false;                    // starts at instruction 0 and returns: needs no frame
   std::vector<Library> output_library;
   std::vector<bool> inference_outputs;             // made in torch's inference mode; may be shorter than the outputs
+  std::vector<SourceRef> lie_as_traced;            // of a graph that is edited or kept: with arrays that lie otherwise
+  std::vector<int> laid_outputs;                   // it would be another one; outputs that lie so whatever those do
   std::uint32_t collects = 0;                      // KernelStatus bits that fail the program, for NumPy to report
   std::shared_ptr<Derivative> derivative;          // if a result needs a gradient
   bool eager_gradient = false;  // a result needs a gradient that only torch can give: not run compiled

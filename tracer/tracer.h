@@ -178,6 +178,9 @@ class Tracer {
   virtual void note_inner(ValueId value) = 0;
   /// The value is a copy whose gradient is handed on as it is.
   virtual void note_clone(ValueId value) = 0;
+  /// The trace goes on as it does because the array lies in memory as it does: the user's code sees how, or what is
+  /// `result` would, in another layout, be a copy, or be none.
+  virtual void note_layout(const ArrayValue& array, const ArrayValue* result = nullptr) = 0;
   /// The trace relies on torch's modes.
   virtual void note_torch() = 0;
 

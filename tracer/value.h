@@ -113,6 +113,7 @@ struct FakeStorage {
   Library library = Library::Numpy;
   int device = kHost;           // where it is
   bool allocated_by_numpy = false;
+  bool laid = false;            // as the code asked for, however the arguments lie
   Value* input_array = nullptr; // the wrapped array that came from outside, or null: made in the trace
   std::int64_t first_byte = 0, last_byte = -1;  // memory of an array from outside, to find overlaps
   std::weak_ptr<Value> owner;   // the array object that made it: base of returned views

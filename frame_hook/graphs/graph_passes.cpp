@@ -95,6 +95,14 @@ py::tuple call_object(const RecordedCall& call) {
                         py::make_tuple(call.location.file, call.location.line, call.location.module));
 }
 
+const char* name_of(Library library) { return library == Library::Numpy ? "numpy" : "torch"; }
+
+/// (library, dtype, shape, strides in elements).
+py::object array_object(const ArrayExpectation& array) {
+  const bool of_numpy = std::string_view(array.type->tp_name).starts_with("numpy");
+  return py::make_tuple(name_of(of_numpy ? Library::Numpy : Library::Torch), std::string(name(array.dtype)), sizes_object(array.shape), sizes_object(array.strides));
+}
+
 py::dict described(const Segment& segment, const Traced& traced) {
   const auto& [guards, sources, values, calls] = traced;
   py::list inputs, examples, decided, library_calls;
@@ -107,13 +115,21 @@ py::dict described(const Segment& segment, const Traced& traced) {
     decided.append(py::make_tuple(kind_name(guard.kind), guard.text(), guard.location,
                                   guard.source ? py::object(source_object(guard.source)) : py::none(),
                                   object_or_none(guard.object.get()), guard.number,
-                                  guard.symbol.index == UINT32_MAX ? -1 : std::int64_t(guard.symbol.index)));
+                                  guard.symbol.index == UINT32_MAX ? -1 : std::int64_t(guard.symbol.index),
+                                  guard.array ? array_object(*guard.array) : py::none()));
   py::dict result;
   result["inputs"] = inputs;
   result["examples"] = examples;
   result["calls"] = library_calls;
   result["guards"] = decided;
   result["recipe"] = recipe_object(segment.recipe);
+  py::list lie_as_traced;
+  for (SourceRef source : segment.lie_as_traced) lie_as_traced.append(source->text());
+  result["lie_as_traced"] = lie_as_traced;
+  py::list libraries;
+  for (Library library : segment.output_library) libraries.append(name_of(library));
+  result["libraries"] = libraries;
+  result["laid_outputs"] = segment.laid_outputs;
   result["whole"] = segment.recipe.result >= 0;
   return result;
 }

@@ -53,6 +53,7 @@ class Signature:
             return self._type(graph.inputs[what])
         if kind == "view":
             whole = self._result(graph, what)
+            whole = self.parameters[whole] if isinstance(whole, str) else whole
             return ArrayType(whole.dtype, tuple(map(self._size, data["shape"])))
         if kind == "argument":
             return arguments.place_text(what)

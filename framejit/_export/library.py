@@ -22,6 +22,7 @@ from framejit._export.header import text_of
 from framejit._export.ranges import holds, intervals
 from framejit._graph.code import evaluated
 from framejit._graph.dtypes import library_name
+from framejit._graph.signature import refuse_other_layouts
 from framejit._graph.files import graph_type
 from framejit._support.files import write_whole
 
@@ -181,7 +182,7 @@ def of_operations(graph, saved, sizes, inputs):
         return graph, sizes, inputs  # which is refused, with the user's lines
     capture = made._capture
     _refuse_parts(made.symbols, [text for kind, text, *_ in capture.found["guards"] if kind == "Relation"])
-    recipe = signature.of(capture, [node.name for node in made.inputs])["result"]
+    recipe = signature.of(capture, made)["result"]
     parts = recipe.get("list") or [recipe]
     numbers = [names.index(steps[0][2]) for _, steps in capture.found["inputs"]]
     nodes = [_node(made, part, f"result {i}") for i, part in enumerate(parts)]
@@ -235,6 +236,7 @@ def refuse(graph):
 
 def sizes_of(program, names):
     graph, data, found = program.graph, program.graph._saved.signature, []
+    refuse_other_layouts("build", graph)
     for number, symbol in enumerate(graph.symbols):
         if symbol.definition is not None or symbol.late:
             continue

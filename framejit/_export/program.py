@@ -230,7 +230,7 @@ def export(function, args, kwargs=None, *, dynamic_shapes=None, training=False):
     capture = graph._capture
     _refuse_parts_of_ranges(graph, declared)
     try:
-        signature = signatures.of(capture, [node.name for node in graph.inputs])
+        signature = signatures.of(capture, graph)
     except GraphError as error:
         raise GraphError(f"framejit.export: {str(error).replace('be saved', 'be a program').partition('; it can be')[0]}") from None
     bound = signature_of(function).bind(*args, **kwargs).arguments

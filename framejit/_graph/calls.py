@@ -158,6 +158,11 @@ def is_text(callee):
     return "(" in callee
 
 
+def library_of(callee):
+    """Whose function a call's text names: "numpy", "torch", or another package."""
+    return callee.rpartition(" = ")[2].partition("(")[0].partition(".")[0]
+
+
 def refuse_without_text(graph, what):
     """GraphError, which begins with `what`, where the graph has a call that only the trace it was made in can make."""
     for node in graph.find(op="extern_call"):

@@ -259,8 +259,7 @@ def captured(caller, function, args, kwargs, dynamic_shapes, noted=False, only_o
 
 def _of_calls(graph):
     captured = graph._capture
-    names = [node.name for node in graph.inputs]
-    graph._saved = Saved(captured.library, signatures.of(captured, names), signatures.state_of(captured),
+    graph._saved = Saved(captured.library, signatures.of(captured, graph), signatures.state_of(captured),
                          [node.type for node in graph.outputs], captured.assumptions())
     graph._capture = None
     collapse(graph, captured.found["calls"])
@@ -291,8 +290,9 @@ def _traced(caller, function, face, dynamic, axes, args, kwargs, noted, only_ope
         raise GraphError(f"{caller}: {name_of(function)} computes no array: it has no graph")
     graph = from_core(core)
     graph.name = core.name
-    # A graph without inputs is taken to be of the library of the arguments that it does not read.
-    library = "torch" if _has_tensors(described["examples"] or [*args, *kwargs.values()]) else "numpy"
+    # A graph without inputs is of the library of what it makes, or of the arguments that it shows.
+    library = (described["libraries"][0] if described["libraries"] and not described["examples"] else
+               "torch" if _has_tensors(described["examples"] or [*args, *kwargs.values()]) else "numpy")
     # The arrays of this call are the caller's.
     described["examples"] = [None if steps is not None and steps[0][0] == "Slot" else example
                              for (_, steps), example in zip(described["inputs"], described["examples"])]

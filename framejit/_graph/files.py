@@ -55,7 +55,7 @@ def save(graph, path, cpu=None):
         text = written._as_core().text
     library, signature, state = graph._library(), None, {}
     if graph._capture is not None:
-        signature, state = signatures.of(graph._capture, [node.name for node in graph.inputs]), signatures.state_of(graph._capture)
+        signature, state = signatures.of(graph._capture, graph), signatures.state_of(graph._capture)
     elif graph._saved is not None:
         library, signature, state = graph._saved.library, graph._saved.signature, graph._saved.state
     if signature is not None:

@@ -4,7 +4,7 @@ The graph is captured as ever, with a note of each call of the array library tha
 takes the place of the operations that it is made of here, as an `extern_call` with the text of the call (calls.py). What has no such
 text (operators, indexing, a call with an argument that is no array and no constant) stays as operations.
 """
-from framejit._graph.calls import text_of
+from framejit._graph.calls import library_of, text_of
 from framejit._graph.nodes import Node
 
 
@@ -44,7 +44,7 @@ def collapse(graph, noted):
         if last <= done:
             continue
         callee = text_of((function, positional, keywords, structure, written))
-        if callee is None or not all(x in values for x in operands):
+        if callee is None or library_of(callee) != graph._library() or not all(x in values for x in operands):
             continue
         given = [values[x] for x in operands]
         if any(given.count(given[i]) > 1 for i in written):

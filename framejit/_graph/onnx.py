@@ -17,7 +17,7 @@ import shutil
 import tempfile
 
 from framejit._errors import Error, GraphError
-from framejit._graph import calls, code
+from framejit._graph import calls, code, signature
 from framejit._graph.dtypes import library_name
 from framejit._graph.names import in_words
 
@@ -513,7 +513,7 @@ def _integer_names(graph):
     late = {symbol.name for symbol in graph.symbols if symbol.late}
     found = {f"s{number}": f"s{number}" for number in graph._as_core().integers if f"s{number}" not in late}
     if graph._capture is not None:
-        for kind, _, _, source, _, _, symbol in graph._capture.found["guards"]:
+        for kind, _, _, source, _, _, symbol, _ in graph._capture.found["guards"]:
             if kind == "IntSymbol" and source is not None and f"s{symbol}" in found:
                 found[f"s{symbol}"] = re.sub(r"\W+", "_", in_words(source[0])).strip("_")
     elif graph._saved is not None and graph._saved.signature is not None:
@@ -533,6 +533,7 @@ def to_onnx(graph, path, opset):
     if type(opset) is not int or not OLDEST <= opset <= newest:
         raise GraphError(f"{graph._title()} is written as ONNX of an opset from {OLDEST} to {newest}, the newest that the package onnx "
                          f"has, not {opset!r}")
+    signature.refuse_other_layouts(f"{graph._title()} can't be written as ONNX", graph)
     _write(onnx, _model(onnx, graph, opset), os.fspath(path), graph)
 
 

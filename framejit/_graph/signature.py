@@ -18,6 +18,8 @@ from framejit._api import disable
 from framejit._errors import GraphError
 from framejit._export import ranges
 from framejit._graph import code
+from framejit._graph.calls import library_of
+from framejit._graph.dtypes import NAMES, library_name
 from framejit._graph.names import in_words
 
 _STEPS = ("DictItem", "ListItem", "TupleItem", "Attribute", "SlotMember")
@@ -63,8 +65,8 @@ def place_of(steps):
     return path
 
 
-def of(capture, names):
-    """The signature of a captured graph. names: of its inputs."""
+def of(capture, graph):
+    """The signature of a captured graph."""
     found = capture.found
     function = capture.face.__name__
 
@@ -78,7 +80,7 @@ def of(capture, names):
             entry["default"] = _data(parameter.default) if _is_plain(parameter.default) else {"unknown": type(parameter.default).__name__}
         parameters.append(entry)
     inputs = []
-    for name, (text, steps) in zip(names, found["inputs"]):
+    for node, (text, steps) in zip(graph.inputs, found["inputs"]):
         if steps is None:
             raise refused(f"its input {text} is found by a value")
         if steps[0][0] == "Slot":
@@ -87,13 +89,23 @@ def of(capture, names):
                 raise refused(f"its input {text} is in an argument that is no array, tuple, list or dict")
             inputs.append({"argument": path})
         else:
-            inputs.append({"state": name})
-    conditions, integers = [], {}
+            inputs.append({"state": node.name})
+    conditions, integers, found_as = [], {}, set(found["lie_as_traced"])
     places = {source[0]: place_of(source[1]) for source in [*found["inputs"], *(guard[3] for guard in found["guards"] if guard[3])]
               if source[1] is not None and source[1][0][0] == "Slot"}
-    for kind, text, place, source, value, number, symbol in found["guards"]:
+    read = [text for text, _ in found["inputs"]]
+    for kind, _, _, source, *_, array in found["guards"]:
+        if kind == "Array" and source[0] in read and array[0] != capture.library:
+            raise refused(f"{in_words(source[0])} is an array of another library than the other arrays")
+    if ({"numpy", "torch"} - {capture.library}) & {library_of(node.attrs["callee"]) for node in graph.find(op="extern_call")}:
+        raise refused("it calls functions of both libraries")
+    for kind, text, place, source, value, number, symbol, array in found["guards"]:
         if kind == "Relation":
             conditions.append({"sizes": text})
+        elif kind == "Array" and places.get(source[0]) is not None and (source[0] not in read or source[0] in found_as):
+            library, dtype, shape, strides = array
+            conditions.append({"argument": places[source[0]], "array": f"{library}.{dtype}", "shape": list(shape),
+                               "strides": list(strides) if source[0] in found_as else None})
         elif source is not None and kind in ("SameObject", "NotSame"):
             conditions.extend(_same(kind, text, places))
         elif source is not None and source[0] in places and kind not in ("Array", "NoOverlap", "TypeVersion"):
@@ -107,7 +119,8 @@ def of(capture, names):
                 condition = {"type": "int"}
             conditions.append({"argument": places[source[0]], **condition})
     return {"function": function, "parameters": parameters, "inputs": inputs, "conditions": conditions, "integers": integers,
-            "result": _result(found["recipe"], found["inputs"], inputs, capture, refused)}
+            "result": _result(found["recipe"], found["inputs"], inputs, capture, refused), "laid": list(found["laid_outputs"]),
+            "converted": [i for i, library in enumerate(found["libraries"]) if library != capture.library]}
 
 
 def _condition(kind, value, number):
@@ -212,7 +225,7 @@ def _refuse_in(result, refused):
 
 # What the function's text calls, beside its parameters, sizes and inputs: another name where a parameter has this one.
 _OWN = ("len", "type", "isinstance", "hasattr", "str", "repr", "list", "tuple", *_TYPES, "GraphError", "_apart", "_sign", "_body", "_state",
-        "_missing", "_view", "_laid", "_field", "_inside", "_array", "_other", "_dtypes", "_results", "_returned", "_elsewise")
+        "_missing", "_view", "_laid", "_field", "_inside", "_array", "_other", "_dtypes", "_results", "_returned", "_elsewise", "_numpy", "_torch", "_converted")
 _SHAPES = re.compile(r"_x\d+|_dtype\d+|s\d+")
 
 
@@ -281,7 +294,7 @@ class _Writer:
             self.line("if name is _missing:\n    raise GraphError(message)", name=code.name(name),
                       message=f"the graph of {core.name} was saved without the default of {name}: give it")
         for condition in signature["conditions"]:
-            if "sizes" not in condition:
+            if "sizes" not in condition and "array" not in condition:
                 self.condition(condition)
         self.program()
         inputs, shapes = [], {}
@@ -299,8 +312,14 @@ class _Writer:
             for axis, size in enumerate(shape):
                 if code.is_symbol(size):
                     shapes.setdefault(size, code.expression("x.shape[axis]", x=x, axis=axis))
+        arrays = [condition for condition in signature["conditions"] if "array" in condition]
+        for condition in arrays:
+            self.array(condition, shapes)
         for number in core.integers:
             path = signature["integers"].get(str(number))
+            if path is None and f"s{number}" in shapes:  # of an array that the graph does not read
+                inputs.append(code.name(self.own(f"s{number}")))
+                continue
             if path is None:
                 raise GraphError(f"the graph needs the number s{number}, which is no argument")
             if {"argument": path, "type": "int"} not in signature["conditions"]:
@@ -320,6 +339,8 @@ class _Writer:
                     raise GraphError("a condition of the signature is none")
                 if code.symbols(relation[0]) | code.symbols(relation[2]) <= self.shapes:
                     self.refuse(self.expression("not holds", holds=self.shown(code.compared(*relation))), condition["sizes"])
+        for condition in arrays:
+            self.array_sizes(condition)
         for number in sorted(_shown(signature["result"], "input")):
             self.layout(number)
         given = [i for i, entry in enumerate(signature["inputs"]) if "argument" in entry]
@@ -329,14 +350,21 @@ class _Writer:
                 self.line("_apart(name, x, *others)", name=core.name, x=self.x(number), others=others)
         self.given = given
         if given:
-            self.line("_elsewise = test", test=code.any_of([self.lies_elsewise(number)[0] for number in given]))
+            self.line("_elsewise = test", test=code.any_of([self.input_lies_elsewise(number)[0] for number in given]))
         self.line("_results = _body(*inputs)", inputs=inputs)
-        shown = _shown(signature["result"], "output")
+        shown, laid = _shown(signature["result"], "output"), signature.get("laid", [])
+        if not isinstance(laid, list):
+            raise GraphError("the signature's laid outputs are none")
         returned, memory = sorted(shown | _returned(signature["result"])), _Memory(core)
         for number in returned:
-            self.lay(number, number in shown)
+            self.lay(number, number in shown, number in laid)
             if memory.shared(number, returned):
                 self.line(self.copied, number=number)
+        if not isinstance(signature.get("converted", []), list):
+            raise GraphError("the signature's converted outputs are none")
+        for number in signature.get("converted", []):
+            self.output(number)
+            self.line("_results[number] = _converted(_results[number])", number=number)
         self.line("_returned = result", result=self.result(signature["result"]))
         for i, (_, value) in enumerate(core.writes):
             if memory.root(value) in memory.of_inputs:  # which another write may change before it is read
@@ -404,31 +432,66 @@ class _Writer:
             self.line("if test:\n    raise error", test=test, error=error)
         self.give(**arguments.names(program, self.core.name, self.library))
 
-    def lies_elsewise(self, number):
-        """(test, the strides that are found, those that the graph was captured with) of an input."""
-        wanted = self.core.layouts[0][number]
-        _, _, _, shape = self.core.inputs[number]
-        x = self.x(number)
+    def array(self, condition, shapes):
+        """An argument that the code has looked at, and the graph may not read: its type, and where its sizes are found."""
+        dtype, shape, strides = condition["array"], condition.get("shape"), condition.get("strides")
+        library, _, short = dtype.partition(".") if isinstance(dtype, str) else ("", "", "")
+        if not (library in sys.modules and library in ("numpy", "torch") and short in NAMES and isinstance(shape, list)
+                and (strides is None or isinstance(strides, list) and len(strides) == len(shape))):
+            raise GraphError("a condition of the signature is none")
+        x, shown = self.place(condition["argument"]), place_text(condition["argument"])
+        name = f"_{library}"
+        self.give(**{name: sys.modules[library].Tensor if library == "torch" else sys.modules[library].ndarray})
+        tests = [self.expression("not isinstance(x, kind)", x=x, kind=code.name(self.own(name))),
+                 self.expression("str(x.dtype).rpartition('.')[2] != name", x=x, name=library_name(short)),
+                 self.expression("len(x.shape) != rank", x=x, rank=len(shape))]
+        for axis, size in enumerate(shape):
+            here = code.expression("x.shape[axis]", x=x, axis=axis)
+            if type(size) is int:
+                tests.append(code.expression("here != size", here=here, size=size))
+            elif code.is_symbol(size):
+                shapes.setdefault(size, here)
+        self.refuse(code.any_of(tests), f"{shown}: an array of {library}, {short}[{', '.join(map(str, shape))}]", x)
+
+    def array_sizes(self, condition):
+        """That its sizes are those which other arguments decide, and that it lies in memory as it did."""
+        x, shown, shape = self.place(condition["argument"]), place_text(condition["argument"]), condition["shape"]
+        for axis, size in enumerate(shape):
+            if type(size) is not int:
+                here = code.expression("x.shape[axis]", x=x, axis=axis)
+                test = code.expression("here != size", here=here, size=self.shown(self.size(size)))
+                self.refuse(test, f"{size} elements along axis {axis} of {shown}", here)
+        if condition["strides"] is not None:
+            test, found, sizes = self.lies_elsewise(x, shape, condition["strides"], condition["array"].partition(".")[0])
+            wanted = "contiguous" if sizes is None else f"with strides ({', '.join(map(ast.unparse, sizes))})"
+            self.refuse(test, f"{shown} {wanted}, by which its code decided something", found)
+
+    def lies_elsewise(self, x, shape, wanted, library):
+        """(test, the strides that are found, those that are wanted) of an array."""
         if wanted is None or list(wanted) == _row_major(shape):  # where a size is 1, the stride is any
-            test = self.expression("not x.is_contiguous()" if self.library == "torch" else "not x.flags.c_contiguous", x=x)
-        found = self.expression("x.stride()" if self.library == "torch" else "tuple([stride // x.itemsize for stride in x.strides])", x=x)
+            test = self.expression("not x.is_contiguous()" if library == "torch" else "not x.flags.c_contiguous", x=x)
+        found = self.expression("x.stride()" if library == "torch" else "tuple([stride // x.itemsize for stride in x.strides])", x=x)
         sizes = None if wanted is None else [self.size(stride) for stride in wanted]
         if wanted is not None and list(wanted) != _row_major(shape):
             test = self.expression("found != sizes", found=found, sizes=tuple(map(self.shown, sizes)))
         return test, found, sizes
 
+    def input_lies_elsewise(self, number):
+        return self.lies_elsewise(self.x(number), self.core.inputs[number][3], self.core.layouts[0][number], self.library)
+
     def layout(self, number):
         """A result shows an input's memory, and where its elements lie there depends on where the input's do."""
         if not 0 <= number < len(self.core.inputs) or self.core.layouts[0][number] is None:
             return
-        test, found, sizes = self.lies_elsewise(number)
+        test, found, sizes = self.input_lies_elsewise(number)
         message = (f"the graph of {self.core.name} returns a view of {self.core.inputs[number][1].rpartition('L.')[2]}, "
                    f"and was captured with its strides ({', '.join(map(ast.unparse, sizes))}), not ")
         self.line("if test:\n    raise GraphError(message + str(found))", test=test, message=message, found=found)
 
-    def lay(self, number, shown):
+    def lay(self, number, shown, laid):
         """Outputs lie as eager's: the library's own functions, on what the graph says, may lay them in another way. Of arguments that lie in
-        another way than those of the capture they lie as the library lays them. shown: a view of the signature shows the output."""
+        another way than those of the capture they lie as the library lays them. shown: a view of the signature shows the output. laid: it
+        lies so however the arguments lie."""
         self.output(number)
         shape, layout = list(self.outputs[number]), self.core.layouts[1][number]
         order = list(range(len(shape)))
@@ -441,7 +504,7 @@ class _Writer:
                     return
                 raise GraphError("a view of the signature is of an output that has gaps in memory")
         line = "_results[number] = _laid(_results[number], order)"
-        self.line(line if shown or not self.given else f"if not _elsewise:\n    {line}", number=number, order=tuple(order))
+        self.line(line if shown or laid or not self.given else f"if not _elsewise:\n    {line}", number=number, order=tuple(order))
 
     def without_default(self):
         """The parameters that the graph needs, and whose defaults are not in the file."""
@@ -716,6 +779,20 @@ def _laid_by_numpy(x, order):
     return numpy.ascontiguousarray(turned).transpose(tuple([order.index(axis) for axis in range(len(order))])).copy(order="K")
 
 
+def _to_numpy(x):
+    return x.numpy()
+
+
+def _to_torch(x):
+    import torch
+
+    return torch.from_numpy(x)
+
+
+def _view(x, shape, strides, offset):
+    return (_view_of_torch if hasattr(x, "as_strided") else _view_of_numpy)(x, shape, strides, offset)
+
+
 def _view_of_torch(x, shape, strides, offset):
     return x.as_strided(shape, strides, x.storage_offset() + offset)
 
@@ -782,8 +859,8 @@ def face(signature, core, library, body, state):
     writer = _Writer(signature, core, library)
     definition = writer.definition()
     writer.give(_apart=_apart, _sign=math.copysign, _body=body, _state=state, GraphError=GraphError, _field=field, _inside=_inside,
-                _missing=_MISSING, _view=_view_of_torch if library == "torch" else _view_of_numpy,
-                _laid=_laid_by_torch if library == "torch" else _laid_by_numpy)
+                _missing=_MISSING, _view=_view,
+                _laid=_laid_by_torch if library == "torch" else _laid_by_numpy, _converted=_to_numpy if library == "torch" else _to_torch)
     # The body's own names: guards on one function's globals are the cheapest.
     space = {} if body is None else body.__globals__
     space.update(writer.globals)
@@ -801,6 +878,22 @@ def check_results(graph):
     found = [node.type for node in graph.outputs]
     if found != wanted:
         raise GraphError(f"it returns {', '.join(map(str, found)) or 'no array'}, and its function {', '.join(map(str, wanted)) or 'none'}")
+
+
+def refuse_other_layouts(caller, graph):
+    """Where arrays are contiguous, whatever those were that the code has looked at the layout of."""
+    asked = []
+    if graph._capture is not None:
+        found = graph._capture.found
+        asked = [(in_words(source[0]), *array[2:]) for kind, _, _, source, *_, array in found["guards"]
+                 if kind == "Array" and source[0] in found["lie_as_traced"]]
+    elif graph._saved is not None and graph._saved.signature is not None:
+        asked = [(place_text(entry["argument"]), entry["shape"], entry["strides"]) for entry in graph._saved.signature["conditions"]
+                 if entry.get("strides") is not None]
+    for shown, shape, strides in asked:
+        if list(map(str, strides)) != list(map(str, _core.row_major(list(shape)))):
+            raise GraphError(f"{caller}: the code has decided something by how {shown} lies in memory, with strides "
+                             f"({', '.join(map(str, strides))}), and arrays are contiguous here: capture with a contiguous array")
 
 
 def state_of(capture):

@@ -20,14 +20,15 @@ VALUES = ["", "\r", "\n", "\u2028", "\0", "__import__('os')", f"x\r    {CODE}\r#
 
 
 def saved(folder):
-    def f(x, n, parts, *, scale=2.0):
-        y = x * scale + parts["a"][0] * n
-        return y[1:], (y.T, {"rows": x.shape[0], "kind": "sum"}), [parts["a"][0][::2], y.sum()]
+    def f(x, n, parts, unread, *, scale=2.0):
+        y = x * scale + parts["a"][0] * n * (unread.ndim if unread.flags.c_contiguous else 0)
+        return y[1:], (y.T, {"rows": unread.shape[0], "kind": "sum"}), [parts["a"][0][::2], y.sum(), y.copy()]
 
     x = np.zeros((4, 3))
     path = folder / "f.program"
-    sizes = {"x": {0: framejit.Dim("rows", min=2, max=8)}, "parts": {"a": [{0: framejit.Dim("rows", min=2, max=8)}]}}
-    framejit.export(f, (x, 3, {"a": (x,)}), {"scale": 2.0}, dynamic_shapes=sizes).save(path)
+    sizes = {"x": {0: framejit.Dim("rows", min=2, max=8)}, "parts": {"a": [{0: framejit.Dim("rows", min=2, max=8)}]},
+             "unread": {0: framejit.Dim("unread", min=2, max=8)}}
+    framejit.export(f, (x, 3, {"a": (x,)}, np.zeros((5, 2))), {"scale": 2.0}, dynamic_shapes=sizes).save(path)
     return path
 
 
@@ -69,7 +70,7 @@ def answers(path, call):
 
 def call(program):
     x = np.zeros((4, 3))
-    return program(x, 3, {"a": (x,)}, scale=2.0)
+    return program(x, 3, {"a": (x,)}, np.zeros((5, 2)), scale=2.0)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@
 #include "tracer/state/gradient_ledger.h"
 #include "tracer/state/graph_inputs.h"
 #include "tracer/state/identity.h"
+#include "tracer/state/layout_ledger.h"
 #include "tracer/state/modes.h"
 #include "tracer/state/placement.h"
 #include "tracer/state/transform_ledger.h"
@@ -773,6 +774,30 @@ bool looks_at_frame(const Frame& frame, Exit::Kind kind) {
 
 }  // namespace
 
+/// Without the guards of the trace its graph is right where the arrays lie in memory as they did, if what the code did
+/// rests on it.
+void ExitBuilder::keep_layouts() {
+  std::set<const FakeStorage*> leaving;
+  for (const V& value : alive_)
+    if (value->kind == ValueKind::Array) leaving.insert(as<ArrayValue>(value)->storage.get());
+  const Graph& graph = t_.graph();
+  std::set<SourceRef> found;
+  std::vector<bool> behind(graph.value_count());  // what such an array is computed from
+  for (const LayoutLedger::Answer& answer : t_.layouts->answers) {
+    if (!answer.matters([&](const FakeStorage* storage) { return leaving.count(storage) != 0; })) continue;
+    if (answer.source) found.insert(answer.source);
+    else behind[answer.contents.index] = true;
+  }
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node)
+    if (std::any_of(node->results.begin(), node->results.end(), [&](ValueId made) { return behind[made.index]; }))
+      for (ValueId operand : node->operands) behind[operand.index] = true;
+  for (std::size_t i = 0; i < graph.inputs.size(); ++i)
+    if (behind[graph.inputs[i].value.index]) found.insert(segment_->inputs[i]);
+  segment_->lie_as_traced.assign(found.begin(), found.end());
+  for (const auto& [storage, output] : owner_outputs_)
+    if (storage->laid) segment_->laid_outputs.push_back(output);
+}
+
 std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result, Exit::Kind kind) {
   Recipe& recipe = segment_->recipe;
   if (!t_.exceptions->handling.empty()) cannot(t_.exceptions->handling.front());
@@ -849,6 +874,7 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   segment_->nodes = int(t_.graph().nodes.size());
   segment_->graph = t_.graph_;
   segment_->externs = t_.externs;
+  if (t_.layouts) keep_layouts();
   segment_->edited = t_.request.edit && !t_.unedited && t_.request.edit(*segment_, t_.guards(), t_.sources());
   if (segment_->edited) segment_->collects = 0;
   derive();

@@ -56,6 +56,7 @@ class ExitBuilder {
   void order_views();
   std::vector<GradientView> views_to_link() const;
   void derive();
+  void keep_layouts();
   [[noreturn]] void cannot(const V& value) { throw CannotRebuildValue{value->born, describe(value)}; }
 
   RecipeStep& step(RecipeOp op, std::vector<int> args = {}) {

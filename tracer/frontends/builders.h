@@ -162,6 +162,8 @@ Array view_alias(Tracer& tracer, const Array& x);
 Array view_as_library(Tracer& tracer, const Array& x, Library library);
 /// Contents copied into a new row-major array.
 Array copy_contiguous(Tracer& tracer, const Array& x);
+/// What owns its memory, marked: it lies as the code asks for, however the arguments lie.
+Array laid(Array fresh);
 
 /// Writes `value` (any shape that broadcasts, any dtype: cast) into the array.
 void assign(Tracer& tracer, ArrayValue& array, ValueId value);

@@ -278,6 +278,7 @@ const Strides& exact_strides(Tracer& tracer, const ArrayValue& array) {
     if (array.source) unsupported("the strides of an array without elements, which differ from call to call");
     throw CannotRebuildValue{0, "an array with a size of 0, whose strides are read"};
   }
+  tracer.note_layout(array);
   return array.strides;
 }
 
@@ -512,11 +513,13 @@ Array view_reshape(Tracer& tracer, const Array& x, const Dims& shape, bool as_it
 }
 
 Array reshape_or_copy(Tracer& tracer, const Array& x, const Dims& shape, bool as_it_is) {
-  if (Array view = view_reshape(tracer, x, shape, as_it_is)) return view;
-  if (x->library == Library::Torch)
-    return tracer.new_array(x->library, reshape(tracer, tracer.read(*x), shape), row_major(shape));
+  Array result = view_reshape(tracer, x, shape, as_it_is);
+  if (!result && x->library == Library::Torch)
+    result = laid(tracer.new_array(x->library, reshape(tracer, tracer.read(*x), shape), row_major(shape)));
   // NumPy copies and then takes a view of the copy, which shows in OWNDATA.
-  return view_reshape(tracer, copy_contiguous(tracer, x), shape);
+  if (!result) result = view_reshape(tracer, copy_contiguous(tracer, x), shape);
+  tracer.note_layout(*x, result.get());
+  return result;
 }
 
 Array view_windows(Tracer& tracer, const Array& x, std::int64_t axis, const SymDim& count, std::int64_t size,
@@ -605,7 +608,12 @@ Array view_as_library(Tracer& tracer, const Array& x, Library library) {
 }
 
 Array copy_contiguous(Tracer& tracer, const Array& x) {
-  return tracer.new_array(x->library, tracer.read(*x), row_major(x->shape));
+  return laid(tracer.new_array(x->library, tracer.read(*x), row_major(x->shape)));
+}
+
+Array laid(Array fresh) {
+  fresh->storage->laid = true;
+  return fresh;
 }
 
 void assign(Tracer& tracer, ArrayValue& array, ValueId value) {

@@ -16,6 +16,7 @@
 #include "tracer/state/gradient_ledger.h"
 #include "tracer/state/graph_inputs.h"
 #include "tracer/state/identity.h"
+#include "tracer/state/layout_ledger.h"
 #include "tracer/state/modes.h"
 #include "tracer/state/placement.h"
 #include "tracer/state/row_calls.h"
@@ -67,6 +68,7 @@ TraceRun::TraceRun(const TraceRequest& request, DecodeCache& decodes, Learnt& le
       cached(new CachedCalls),
       placement(new Placement),
       rows(new RowCalls),
+      layouts(request.edit ? new LayoutLedger : nullptr),
       stop_before_(stop_before) {
   guards_ = std::make_unique<GuardSet>(sources_);
   current_step = 0;

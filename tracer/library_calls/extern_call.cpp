@@ -607,6 +607,7 @@ void ExternBuilder::refuse_places() {
   if (placed || !std::all_of(operand_values_.begin(), operand_values_.end(),
                              [&](const auto& array) { return is_dense(*array, t_); }))
     give_up("`" + call_.name + "` reads memory that the tensor may not show");
+  for (const auto& array : operand_values_) t_.note_layout(*array);
 }
 
 /// A piece has no frame at the line of its call, and a call without any frame stands at the caller's. A warning names

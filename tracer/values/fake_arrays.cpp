@@ -20,6 +20,7 @@
 #include "tracer/state/effect_log.h"
 #include "tracer/state/gradient_ledger.h"
 #include "tracer/state/graph_inputs.h"
+#include "tracer/state/layout_ledger.h"
 #include "tracer/state/modes.h"
 #include "tracer/state/placement.h"
 #include "tracer/state/size_ledger.h"
@@ -215,6 +216,13 @@ std::string replaced_tensor_method(PyTypeObject* tensor) {
 bool TraceRun::requires_gradient(ValueId value) { return gradients->flow.needs(value); }
 void TraceRun::note_inner(ValueId value) { gradients->copies.inner.insert(value); }
 void TraceRun::note_clone(ValueId value) { gradients->copies.clones.insert(value); }
+
+void TraceRun::note_layout(const ArrayValue& array, const ArrayValue* result) {
+  if (!layouts) return;
+  const auto* from_outside = static_cast<const ArrayValue*>(array.storage->input_array);
+  layouts->answers.push_back({array.storage, result ? result->storage : nullptr,
+                              from_outside ? from_outside->source : nullptr, array.storage->contents, result == nullptr});
+}
 
 void TraceRun::note_torch() {
   if (uses_torch) return;
@@ -463,6 +471,7 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
   if (storage.inference && !modes->now.inference)
     break_graph(BreakReason::ErrorWhileTracing, "a write into an inference tensor outside of inference mode");
   ensure_input(*this, storage);
+  if (layouts) layouts->note_write(&storage);
   bool needed = false, with_history = false;
   // Autograd is told nothing of a write into `.data`: what was saved before shows it. Views save nothing.
   const bool data = array.detached && array.detached->data;

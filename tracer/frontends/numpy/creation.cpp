@@ -70,7 +70,8 @@ Array ordered_copy(Tracer& tracer, const Array& x, DType dtype, const std::strin
   else if (order == "C") strides = row_major(x->shape);
   else if (order == "F") strides = column_major(x->shape);
   else unsupported("a copy with this 'order'");
-  return tracer.new_array(Library::Numpy, contents, std::move(strides));
+  const Array copy = tracer.new_array(Library::Numpy, contents, std::move(strides));
+  return order == "K" ? copy : laid(copy);
 }
 
 /// Whether an array lies as `order` asks, so that nothing need be copied.
@@ -273,8 +274,10 @@ V numpy_astype(Tracer& tracer, const Arguments& arguments) {
   if (p.text("casting", "unsafe") != "unsafe") p.refuse("the argument 'casting'");
   if (is_complex(dtype) || is_complex(x->dtype)) p.refuse("complex numbers");
   const std::string order = p.text("order", "K");
-  if (!p.flag("copy", true) && dtype == x->dtype && lies_in(tracer, *x, order)) return p.required("a");
-  Array result = ordered_copy(tracer, x, dtype, order);
+  const bool may_be_itself = !p.flag("copy", true) && dtype == x->dtype, itself = may_be_itself && lies_in(tracer, *x, order);
+  Array result = itself ? x : ordered_copy(tracer, x, dtype, order);
+  if (may_be_itself) tracer.note_layout(*x, result.get());
+  if (itself) return p.required("a");
   result->numpy_scalar = x->numpy_scalar;
   return result;
 }
@@ -346,8 +349,10 @@ V numpy_ascontiguousarray(Tracer& tracer, const Arguments& arguments) {
   Array x = converted ? converted : array_of(given);
   const DType dtype = numpy_dtype_argument(tracer, p["dtype"]).value_or(x->dtype);
   if (x->shape.empty()) p.refuse("a 0-d array");
-  if (dtype == x->dtype && is_contiguous(tracer, x->shape, x->strides)) return converted ? V(converted) : given;
-  return fresh(tracer, cast(tracer, tracer.read(*x), dtype));
+  const bool itself = dtype == x->dtype && is_contiguous(tracer, x->shape, x->strides);
+  const Array result = itself ? x : laid(fresh(tracer, cast(tracer, tracer.read(*x), dtype)));
+  if (dtype == x->dtype) tracer.note_layout(*x, result.get());
+  return itself && !converted ? given : V(result);
 }
 
 V numpy_elements(Tracer&, const Arguments&) {

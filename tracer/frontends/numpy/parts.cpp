@@ -93,6 +93,7 @@ V numpy_view(Tracer& tracer, const Arguments& arguments) {
 }
 
 V numpy_flag(Tracer& tracer, const Array& x, std::string_view name) {
+  tracer.note_layout(*x);
   const auto rows = [&] { return is_contiguous(tracer, x->shape, x->strides); };
   const auto columns = [&] { return is_column_major(tracer, x->shape, x->strides); };
   if (name == "c_contiguous" || name == "contiguous" || name == "C_CONTIGUOUS" || name == "CONTIGUOUS" || name == "C")

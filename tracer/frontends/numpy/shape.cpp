@@ -192,7 +192,9 @@ V numpy_ravel(Tracer& tracer, const Arguments& arguments) {
   const Dims flat{product(x->shape)};
   // A view only of contiguous arrays: unlike reshape, ravel promises contiguous memory.
   if (is_contiguous(tracer, x->shape, x->strides)) return reshape_or_copy(tracer, x, flat, false);
-  return fresh(tracer, reshape(tracer, tracer.read(*x), flat));
+  const Array copy = laid(fresh(tracer, reshape(tracer, tracer.read(*x), flat)));
+  tracer.note_layout(*x, copy.get());
+  return copy;
 }
 
 V numpy_flatten(Tracer& tracer, const Arguments& arguments) {

@@ -138,12 +138,19 @@ V torch_reshape(Tracer& tracer, const Arguments& arguments) {
   return reshaped(tracer, self(tracer, arguments), torch_sizes(tracer, arguments, 1, "shape"));
 }
 
+/// Itself, if it lies in rows, or a copy.
+Array in_rows(Tracer& tracer, const Array& x) {
+  const Array result = is_contiguous(tracer, x->shape, x->strides) ? x : copy_contiguous(tracer, x);
+  if (x->view.empty() && !x->storage->input_array) result->storage->laid = true;
+  tracer.note_layout(*x, result.get());
+  return result;
+}
+
 /// contiguous().view(-1): also of a copy a view.
 V torch_ravel(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "ravel", arguments, "input");
   const Array x = torch_tensor(tracer, p.required("input"));
-  return viewed(tracer, is_contiguous(tracer, x->shape, x->strides) ? x : copy_contiguous(tracer, x),
-                {product(x->shape)});
+  return viewed(tracer, in_rows(tracer, x), {product(x->shape)});
 }
 
 V torch_reshape_as(Tracer& tracer, const Arguments& arguments) {
@@ -513,7 +520,8 @@ V torch_contiguous(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "contiguous", arguments, "input, memory_format");
   Array x = torch_tensor(tracer, p.required("input"));
   if (!is_contiguous_format(tracer, p["memory_format"])) p.refuse("a memory format");
-  return is_contiguous(tracer, x->shape, x->strides) ? p["input"] : V(copy_contiguous(tracer, x));
+  const Array result = in_rows(tracer, x);
+  return result == x ? p["input"] : V(result);
 }
 
 namespace {
@@ -1113,6 +1121,7 @@ V torch_element_size(Tracer& tracer, const Arguments& arguments) {
 V torch_is_contiguous(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "is_contiguous", arguments, "input, memory_format");
   Array x = torch_tensor(tracer, p.required("input"));
+  tracer.note_layout(*x);
   if (is_contiguous_format(tracer, p["memory_format"]))
     return tracer.boolean(is_contiguous(tracer, x->shape, x->strides));
   const Ref<> format = tracer.constant_object(p["memory_format"]);
