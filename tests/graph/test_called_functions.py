@@ -139,4 +139,4 @@ def test_numpys_functions_write_only_what_the_list_says():
                     np.testing.assert_array_equal(x, before, strict=isinstance(x, np.ndarray), err_msg=name)
                 elif not np.array_equal(x, before):
                     writing.add(name)
-    assert len(called) > 250 and writing >= {"numpy.percentile", "numpy.isposinf", "numpy.add", "numpy.put", "numpy.rot90", "numpy.ndarray.sort"}
+    assert len(called) > 250 and writing >= {"numpy.percentile", "numpy.isposinf", "numpy.add", "numpy.put", "numpy.ndarray.sort"}  # some, of each NumPy
