@@ -126,6 +126,20 @@ bool follow_size(TraceRun& t, const SymDim& difference, int comparison) {
   return *answer;
 }
 
+/// Whether the code asks in a `while` loop, and may leave it by the answer. Each pass has a size of its own, so that an
+/// assumption would be made anew in each, and the loop be unrolled without end.
+static bool steers_while_loop(const TraceRun& t) {
+  const Frame& frame = *t.frames.back();
+  const FjInstr& asking = frame.code->instrs[frame.executing];
+  const bool decides = fj_opcode_rows[asking.opcode].flow == FJ_FLOW_Branch || asking.opcode == FJ_COMPARE_OP ||
+                       asking.opcode == FJ_TO_BOOL || asking.opcode == FJ_UNARY_NOT;
+  if (!decides || asking.opcode == FJ_FOR_ITER) return false;
+  const std::vector<Loop> loops = loops_of(*frame.code);
+  return std::any_of(loops.begin(), loops.end(), [&](const Loop& loop) {
+    return loop.contains(frame.executing) && frame.code->instrs[loop.header].opcode != FJ_FOR_ITER;
+  });
+}
+
 bool decide_late(TraceRun& t, const SymDim& difference, int comparison) {
   auto give_up = [&]() {
     break_graph(BreakReason::DataDependentShape, "`" + t.source_text() + "` asks for a size that depends on data");
@@ -168,10 +182,12 @@ bool decide_late(TraceRun& t, const SymDim& difference, int comparison) {
     give_up();
   }
   auto excluded = node->attrs.get<std::vector<std::int64_t>>("excluded");
+  const std::size_t known = excluded.size();
   for (std::int64_t few : {0, 1})
     if (few <= max && compare_numbers(slope * few + rest, comparison, 0) != answer &&
         std::find(excluded.begin(), excluded.end(), few) == excluded.end())
       excluded.push_back(few);
+  if (excluded.size() > known && steers_while_loop(t)) give_up();
   std::sort(excluded.begin(), excluded.end());
   node->attrs.set("excluded", excluded);
   return answer;
