@@ -10,6 +10,15 @@ static _Thread_local bool holding;
 
 bool fj_holds_signals(void) { return holding; }
 
+bool fj_signal_waits(void) {
+  if (!holding) return false;
+#if PY_VERSION_HEX >= 0x030d0000
+  return _Py_atomic_load_int_relaxed(&_PyRuntime.signals.is_tripped) != 0;
+#else
+  return _Py_atomic_load_relaxed(&_PyRuntime.ceval.signals_pending) != 0;
+#endif
+}
+
 bool fj_hold_signals(void) {
   if (holding || !fj_handles_signals()) return false;
   holding = true;

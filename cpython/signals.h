@@ -15,6 +15,8 @@ bool fj_hold_signals(void);
 void fj_let_signals(void);
 /* Whether this thread holds signals. */
 bool fj_holds_signals(void);
+/* Whether one has come while this thread holds them. Also without the GIL. */
+bool fj_signal_waits(void);
 
 #ifdef __cplusplus
 }

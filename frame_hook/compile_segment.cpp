@@ -210,7 +210,7 @@ bool needs_no_graph(const Segment& segment) {
 }
 
 Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values,
-                         int entry, const std::vector<bool>& decisions) {
+                         int entry, const std::vector<bool>& decisions, bool interruptible) {
   const int instruction = cache.instruction_of(entry);
   Place& place = cache.place(entry);
   if (cache.compiling) return {};
@@ -299,7 +299,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
       request.cut = cache.bearable_nodes < options.node_limit;
       request.node_limit = request.cut ? cache.bearable_nodes : int(options.node_limit);
       try {
-        const Budget budget(options.work_limit);
+        const Budget budget(options.work_limit, interruptible ? fj_signal_waits : nullptr);
         return compile_request(state, cache, options, entry, request, callable, nodes);
       } catch (const OverBudget&) {
         cache.bearable_nodes = std::max(std::min(nodes, request.node_limit) / 4, kFewestNodes);
@@ -308,6 +308,10 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
                           " steps (the option work_limit)"};
       }
     }
+  } catch (const Interrupted&) {
+    Compiled nothing;
+    nothing.interrupted = true;
+    return nothing;
   } catch (const BackendFailure& failure) {
     // The next call asks the back end again: it must not run otherwise without a word.
     fj_restore_exception(Ref<>(failure.error).release());

@@ -19,12 +19,13 @@ struct Compiled {
   std::shared_ptr<const Segment> segment;  // null: run in CPython from here, or
   bool raised = false;                     // an error is set that the user must see
   bool no_passes = false;                  // or: no piece of several passes can be made of the loop
+  bool interrupted = false;                // or: a signal has come
 };
 
 /// Traces and compiles the piece that starts at an entry of the cache's. Its frame is large: recursion must not go
-/// through it.
+/// through it. interruptible: it gives up, having changed nothing, when a signal comes for this thread.
 Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values,
-                         int entry, const std::vector<bool>& decisions);
+                         int entry, const std::vector<bool>& decisions, bool interruptible);
 
 /// Whether the function was traced to its end and computes no array: CPython runs it, which is no break.
 bool needs_no_graph(const Segment& segment);

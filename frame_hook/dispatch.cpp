@@ -404,6 +404,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     account.emplace(cache);
   }
   bool meets_passes = false;  // at `instruction`, of which all else has been asked
+  bool interruptible = true;  // is making a piece
   for (int instruction = 0;;) {
     const bool at_passes = std::exchange(meets_passes, false);
     if (begun && *fj_pending_word(thread) != 0) [[unlikely]] {
@@ -453,11 +454,17 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       if (segment) {
         totals().hits++;
       } else {
-        Compiled compiled = compile_segment(state, cache, thread, values, entry, decisions.known);
+        Compiled compiled = compile_segment(state, cache, thread, values, entry, decisions.known, interruptible);
         if (compiled.raised) return finish(nullptr);
         const SegmentStatus signals = look_for_signals(cache.options(), values);
         if (signals == SegmentStatus::Eager) return leave(instruction);
         if (signals == SegmentStatus::Raised) return finish(nullptr);
+        if (compiled.interrupted) {
+          // By a handler that goes on: one that comes every few milliseconds must not keep the piece from being made.
+          interruptible = false;
+          meets_passes = at_passes;
+          continue;
+        }
         segment = std::move(compiled.segment);
         if (segment && segment->exit.region) {
           // The types are others than those of which none could be made.

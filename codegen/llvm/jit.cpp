@@ -26,6 +26,7 @@
 #include "codegen/llvm/optimise.h"
 #include "codegen/perf_map.h"
 #include "runtime/background.h"
+#include "runtime/base/budget.h"
 #include "runtime/base/error.h"
 #include "runtime/base/phase.h"
 
@@ -252,6 +253,7 @@ std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const Targ
 }
 
 std::string generate(llvm::Module& module, const Target& target, Tier tier, Passes wanted) {
+  Budget::ask();
   require_room(&module);
   const MachinePool::Lease machine(MachinePool::instance(), target.cpu, tier);
   {
@@ -259,6 +261,7 @@ std::string generate(llvm::Module& module, const Target& target, Tier tier, Pass
     verify(module);
     optimise(module, *machine, tier, wanted);
   }
+  Budget::ask();
   const PhaseTimer timer(Phase::generate);
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream stream(bytes);

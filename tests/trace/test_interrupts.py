@@ -114,3 +114,49 @@ def test_a_handler_that_runs_another_program_between_two_steps_changes_nothing()
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert all(inside)
+
+
+FIRST_CALL = """
+import os, signal
+import numpy as np
+import framejit
+from framejit import _core
+
+came = []
+
+def f(x):
+    return SWEEPS
+
+def kills(function, stage):
+    if stage == STAGE and not came:
+        came.append(function)
+        os.kill(os.getpid(), signal.SIGINT)
+
+_core.set_compilation_watcher(kills)
+compiled, x = framejit.compile(f), np.ones(50)
+try:
+    compiled(x)
+    print("gave a result")
+except KeyboardInterrupt:
+    print("interrupted", len(framejit.explain(compiled).so_far().graphs), len(came))
+same = np.allclose(compiled(x), f(x))
+print(same, len(framejit.explain(compiled).so_far().graphs))
+
+def goes_on(number, frame):
+    handled.append(number)
+
+handled = []
+signal.signal(signal.SIGINT, goes_on)
+came.clear()
+other = framejit.compile(lambda x: SWEEPS)
+print(np.allclose(other(x), f(x)), len(handled), len(framejit.explain(other).so_far().graphs))
+"""
+
+
+@pytest.mark.parametrize("stage", ["trace", "code"])
+def test_first_calls_are_given_up(stage):
+    """A piece is not finished first, and nothing of it is kept. Of a handler that goes on nobody notices anything."""
+    sweeps = "np.sin(x)" + "".join(f" + np.cos(x * {i}.5)" for i in range(1, 200))
+    program = FIRST_CALL.replace("SWEEPS", sweeps).replace("STAGE", repr(stage))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["interrupted 0 1", "True 1", "True 1 1"], done.stdout + done.stderr

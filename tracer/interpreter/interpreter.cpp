@@ -3,6 +3,7 @@
 #include "tracer/interpreter/trace_run.h"
 
 #include "graph_ir/rules/conditions.h"
+#include "runtime/base/budget.h"
 #include "runtime/base/error.h"
 #include "runtime/base/log.h"
 #include "runtime/base/phase.h"
@@ -144,10 +145,11 @@ void TraceRun::let_go(int slot) {
 }
 
 /// Instructions between two looks at the clock of who watches: a call of Python, in much more time than one takes.
-constexpr int kSaid = 1024;
+constexpr int kSaid = 1024, kAsked = 64;
 
 void TraceRun::check_limits() {
   if (instruction_count_ % kSaid == 0) say_phase(Phase::trace);
+  if (instruction_count_ % kAsked == 0) Budget::ask();
   if (++instruction_count_ > request.instruction_limit) break_graph(BreakReason::GraphTooLong, "too many instructions");
   if (int(graph().nodes.size()) > request.node_limit)
     break_graph(request.cut ? BreakReason::TooMuchWork : BreakReason::GraphTooLong,
