@@ -1,10 +1,12 @@
 #include "frame_hook/compared_call.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
+#include <vector>
 
 #include "frame_hook/backends.h"
-#include "graph_ir/ops.h"
+#include "frame_hook/loop_account.h"
 #include "runtime/profile.h"
 
 namespace fj {
@@ -12,23 +14,7 @@ namespace {
 
 /// An eager run needs room for each value of the graph; a compiled one may have none of them.
 constexpr std::int64_t kComparedBytes = std::int64_t{64} << 20;
-constexpr std::size_t kComparedNodes = 32;
-constexpr std::size_t kComparedUpdates = 1024;
-
-/// Whether its results are the library's to the last bit (docs/numerics.md): a call that is run eagerly now and then
-/// must not be noticed. `numpy`: NumPy's, which adds into an array in the order of the indices, as we do.
-bool is_exact(const Graph& graph, const Node& node, bool numpy) {
-  const bool floats = std::any_of(node.results.begin(), node.results.end(), [&](ValueId result) {
-    return is_float(graph.type(result).dtype) || is_complex(graph.type(result).dtype);
-  });
-  if (!floats) return true;
-  // torch's powers of halves are rounded once, and its roots not always to the nearest.
-  if (is_half(graph.type(node.results[0]).dtype)) return false;
-  if (node.op == Op::scatter_add) return numpy;
-  const bool complex_arithmetic =
-      is_complex(graph.type(node.results[0]).dtype) && row(node.op).lowering == Lowering::Pointwise;
-  return row(node.op).accuracy == Accuracy::Exact && !complex_arithmetic;
-}
+constexpr std::size_t kComparedNodes = 1024;
 
 /// By node: it makes new contents of an input of which a part is written, for which eager has no array. Views alone are
 /// no write.
@@ -66,65 +52,93 @@ std::vector<bool> updates_of_inputs(const Segment& segment) {
   return found;
 }
 
-}  // namespace
+/// Whether CPython may run the piece in place of compiled. What runs on a device takes no time of the caller's that
+/// could be compared, and what waits for others takes theirs.
+bool is_comparable(const Segment& segment) {
+  return segment.device == kHost && !segment.derivative && !segment.eager_gradient && !segment.ran_backward &&
+         !segment.told_compiled && !segment.edited && segment.conditions.empty() &&
+         !(segment.externs && segment.externs->once()) &&
+         !(segment.graph && segment.graph->nodes.size() > kComparedNodes);
+}
 
-bool may_be_slower(const Segment& segment, const Options& options, bool own_backend) {
-  if (!options.retire || options.follow || own_backend || options.backend == "reference" ||
-      !is_builtin_backend(options.backend))
-    return false;
-  // What runs on a device takes no time of the caller's that could be compared.
-  if (!segment.covers_function || segment.device != kHost || segment.derivative || segment.eager_gradient ||
-      segment.told_compiled || !segment.conditions.empty())
-    return false;
-  if (!segment.program || segment.graph->nodes.size() > kComparedUpdates) return false;
-  const std::vector<bool> updates = updates_of_inputs(segment);
-  const bool writes_parts = std::find(updates.begin(), updates.end(), true) != updates.end();
-  if (!writes_parts && segment.graph->nodes.size() > kComparedNodes) return false;
-  if (segment.externs && segment.externs->once()) return false;  // it waits for others
+bool has_room(const Segment& segment, std::span<const std::int64_t> found) {
+  if (!segment.graph) return true;
+  const Graph& graph = *segment.graph;
+  std::vector<std::int64_t> symbols = symbol_hints(graph.symbols);
+  std::copy_n(found.begin(), std::min(found.size(), symbols.size()), symbols.begin());
   std::int64_t bytes = 0;
-  auto fits = [&](ValueId value) {
-    const Type& type = segment.graph->type(value);
+  const auto fits = [&](ValueId value) {
+    const Type& type = graph.type(value);
     std::int64_t elements = 1;
     for (const SymDim& size : type.shape)
-      if (!size.is_constant() || __builtin_mul_overflow(elements, size.value(), &elements)) return false;
+      if (__builtin_mul_overflow(elements, size.evaluate(symbols), &elements)) return false;
     return elements <= kComparedBytes &&
            (bytes += elements * std::int64_t(size_in_bytes(type.dtype))) <= kComparedBytes;
   };
-  for (const Input& input : segment.graph->inputs)
+  for (const Input& input : graph.inputs)
     if (!fits(input.value)) return false;
-  const std::vector<Guard>& guards = segment.guards->all();
-  const bool numpy = std::none_of(guards.begin(), guards.end(),
-                                  [](const Guard& guard) { return guard.kind == GuardKind::TorchModes; });
-  for (std::size_t n = 0; n < segment.graph->nodes.size(); ++n) {
-    const Node& node = segment.graph->nodes[n];
-    if (!is_exact(*segment.graph, node, numpy) ||
-        (!updates[n] && !std::all_of(node.results.begin(), node.results.end(), fits)))
-      return false;
-  }
+  const std::vector<bool> updates = updates_of_inputs(segment);
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
+    if (!updates[n] && !std::all_of(graph.nodes[n].results.begin(), graph.nodes[n].results.end(), fits)) return false;
   return true;
 }
 
-ComparedCall::ComparedCall(const FunctionState& state, std::shared_ptr<const Segment> segment)
-    : segment_(std::move(segment)),
-      events_(state.events),
-      name_(state.name),
-      // A profiler's own clocks weigh in what it measures.
-      turn_(is_profiling() || torch_recorded() ? EagerRace::Turn::Untimed : segment_->race->next()) {
+}  // namespace
+
+std::unique_ptr<EagerRaces> races_of(const Segment& segment, const Options& options, bool own_backend) {
+  if (!options.retire || options.follow || own_backend || options.backend == "reference" ||
+      !is_builtin_backend(options.backend))
+    return nullptr;
+  // CPython can take over where the frame has not begun.
+  if (segment.start_instruction != 0 || segment.passes != 0 || !is_comparable(segment)) return nullptr;
+  return std::make_unique<EagerRaces>(!segment.covers_function || (segment.graph && !segment.graph->symbols.empty()));
+}
+
+int size_class(const Segment& segment, const FrameValues& values, const GuardBindings& bindings) {
+  if (!segment.races->sized()) return 0;
+  double symbols = 0;  // sizes of arrays that are no arguments
+  for (std::int64_t symbol : bindings.symbols) symbols += std::abs(double(symbol));
+  return EagerRaces::size_class(magnitude(values.slots) + std::int64_t(std::min(symbols, 1e18)));
+}
+
+ComparedCall::ComparedCall(const FunctionState& state, std::shared_ptr<const Segment> segment, int size,
+                           std::span<const std::int64_t> symbols)
+    : segment_(std::move(segment)), events_(state.events), name_(state.name), size_(size) {
+  // A profiler's own clocks weigh in what it measures.
+  if (is_profiling() || torch_recorded()) return;
+  if (has_room(*segment_, symbols))
+    turn_ = segment_->races->race(size_).next();
+  else
+    decide(EagerRace::Verdict::Keep);
   if (turn_ != EagerRace::Turn::Untimed) began_ = comparison_clock();
 }
 
+bool ComparedCall::is_open() const {
+  return segment_->races && segment_->races->verdict(size_) == EagerRace::Verdict::Open;
+}
+
+void ComparedCall::decide(EagerRace::Verdict verdict) {
+  if (verdict == EagerRace::Verdict::Retire) events_->retire(name_, segment_->races->race(size_).text());
+  if (!is_open()) return;  // by what the log has called
+  segment_->races->decide(size_, verdict);
+  if (verdict == EagerRace::Verdict::Keep && !segment_->races->sized()) segment_->races.reset();
+}
+
+void ComparedCall::meets(const Segment& piece, std::span<const std::int64_t> symbols) {
+  // The calls before the first timed one have met what there is, mostly; in a timed one looking would take its time.
+  if (turn_ != EagerRace::Turn::Untimed || !is_open()) return;
+  if (!is_comparable(piece)) return segment_->races.reset();
+  if (!has_room(piece, symbols)) decide(EagerRace::Verdict::Keep);
+}
+
 void ComparedCall::fell_back() {
-  if (!segment_->race || segment_->race->retired()) return;
-  if (segment_->race->fell_back() == EagerRace::Verdict::Retire) events_->retire(name_, segment_->race->text());
+  turn_ = EagerRace::Turn::Untimed;
+  if (is_open()) decide(segment_->races->race(size_).fell_back());
 }
 
 void ComparedCall::finished() {
-  if (turn_ == EagerRace::Turn::Untimed || !segment_->race || segment_->race->retired()) return;
-  switch (segment_->race->took(turn_, comparison_clock() - began_)) {
-    case EagerRace::Verdict::Open: break;
-    case EagerRace::Verdict::Keep: segment_->race.reset(); break;
-    case EagerRace::Verdict::Retire: events_->retire(name_, segment_->race->text()); break;
-  }
+  if (turn_ == EagerRace::Turn::Untimed || !is_open()) return;
+  decide(segment_->races->race(size_).took(turn_, comparison_clock() - began_));
 }
 
 }  // namespace fj

@@ -1,8 +1,9 @@
-/// Calls of a piece that is compared with CPython (segment/eager_race.h).
+/// Calls of a function that are compared with CPython's (segment/eager_race.h).
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "frame_hook/function_state.h"
@@ -10,26 +11,37 @@
 
 namespace fj {
 
-/// Whether CPython may be faster than the segment, and both do the same: it is the whole call, of which backward is no
-/// part; a function that asks whether it is compiled, or follows branches, has no other way to run. Sizes are
-/// constants: of two calls one may be tiny, one large.
-bool may_be_slower(const Segment& segment, const Options& options, bool own_backend);
+/// Where CPython may be faster than calls that begin with this segment, the races that find it out; null: none may be
+/// run. CPython's results are as good, to the bounds of docs/numerics.md; a function that asks whether it is compiled,
+/// or follows branches, has no other way to run, and backward is no part of what would be timed.
+std::unique_ptr<EagerRaces> races_of(const Segment& segment, const Options& options, bool own_backend);
 
-/// One call of a segment that has an EagerRace.
+/// The class of what the call is given, for a segment that has races.
+int size_class(const Segment& segment, const FrameValues& values, const GuardBindings& bindings);
+
+/// One call that begins with a segment whose race is open for its size.
 class ComparedCall {
  public:
-  ComparedCall(const FunctionState& state, std::shared_ptr<const Segment> segment);
+  /// `symbols`: the sizes that the guards found.
+  ComparedCall(const FunctionState& state, std::shared_ptr<const Segment> segment, int size,
+               std::span<const std::int64_t> symbols);
   bool eagerly() const { return turn_ == EagerRace::Turn::Eager; }
+  /// A further piece of the call is about to run: it may be one that can't be compared.
+  void meets(const Segment& piece, std::span<const std::int64_t> symbols);
   /// CPython does the compiled call's work again.
   void fell_back();
   /// The call is done as it should be. Others may have decided meanwhile.
   void finished();
 
  private:
+  bool is_open() const;
+  void decide(EagerRace::Verdict verdict);
+
   std::shared_ptr<const Segment> segment_;
   std::shared_ptr<Events> events_;  // the call may drop the function's state
   std::string name_;
-  EagerRace::Turn turn_;
+  int size_;
+  EagerRace::Turn turn_ = EagerRace::Turn::Untimed;
   std::uint64_t began_ = 0;
 };
 

@@ -174,8 +174,7 @@ Compiled compile_request(FunctionState& state, CodeCache& cache, const Options& 
     segment.program = compile_graph(segment, values, options, callable, code_bytes);
   }
   segment.bytes = bytes_of(segment, code_bytes, cache.decoded());
-  if (may_be_slower(segment, options, callable != nullptr || state.passes))
-    segment.race = std::make_unique<EagerRace>();
+  segment.races = races_of(segment, options, callable != nullptr || state.passes);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::shared_ptr<const Segment> published = std::move(traced.segment);
   if (published->derivative)

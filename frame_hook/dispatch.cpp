@@ -96,11 +96,6 @@ const std::shared_ptr<CodeCache>& cache_for(FunctionState& state, PyCodeObject* 
   return *state.caches.insert(cache->own ? state.caches.begin() : state.caches.end(), cache);
 }
 
-/// The segment does nothing but hand over: no need to run it.
-bool only_hands_over(const Segment& segment) {
-  return segment.exit.kind == Exit::Kind::Handover && segment.exit.instruction == segment.start_instruction;
-}
-
 /// CPython raises `exception` soon: before the line where the array work of `segment` begins, so that handlers and
 /// `finally` around that run, and nothing of it is done once more; without a segment where it stands when it goes on.
 /// False: it is set, and ends the call, since a function that follows branches has no other way to run.
@@ -356,9 +351,18 @@ void keep_judgement(FunctionState& state, CodeCache& cache, const LoopAccount& a
                                        " on: its passes have less array work than a compiled piece costs");
 }
 
-/// Runs `frame` from its start to its end. The caller has counted the recursion; `drive` counts it down when the frame
-/// ends or goes to CPython.
-PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, FjFrame* frame) {
+/// How a call runs that begins with this segment. Eagerly: retired, or its turn is CPython's, in a comparison.
+bool goes_to_cpython(const FunctionState& state, const std::shared_ptr<const Segment>& segment,
+                     const FrameValues& values, const GuardBindings& bindings, std::optional<ComparedCall>& compared) {
+  const int size = size_class(*segment, values, bindings);
+  const EagerRace::Verdict verdict = segment->races->verdict(size);
+  if (verdict == EagerRace::Verdict::Open) compared.emplace(state, segment, size, bindings.symbols);
+  return verdict == EagerRace::Verdict::Retire || (compared && compared->eagerly());
+}
+
+/// Runs `frame` from its start to its end. `compared`: made where the call is one of a comparison.
+PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, FjFrame* frame,
+                std::optional<ComparedCall>& compared) {
   const FjCode& code = cache.decoded();
   const ReachScope own_account(thread, nullptr);  // frames entered meanwhile get no segments, but at breaks
   bool begun = false;
@@ -495,15 +499,14 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
           segment = nullptr;
         }
       }
-      if (!segment || only_hands_over(*segment)) return leave(instruction);
-      std::optional<ComparedCall> compared;
-      if (segment->race && !begun) [[unlikely]] {
-        if (!segment->race->retired()) compared.emplace(state, segment);
-        if (!compared || compared->eagerly()) {
+      if (!segment || segment->only_hands_over()) return leave(instruction);
+      if (compared) {
+        compared->meets(*segment, scratch.bindings().symbols);
+      } else if (segment->races && !begun) {
+        if (goes_to_cpython(state, segment, values, scratch.bindings(), compared)) {
           scratch.bindings().owned.clear();
-          PyObject* result = leave(instruction);
-          if (compared && result != nullptr) compared->finished();
-          return result;
+          if (!compared) cache.place(0).frameless = true;
+          return leave(instruction);
         }
       }
 
@@ -512,8 +515,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       scratch.update().settled = decisions.settled;
       const SegmentStatus status =
           run_segment(state, cache.options(), *segment, values, scratch.bindings(), scratch.update());
-      if (compared && status == SegmentStatus::Done) compared->finished();
-      if (compared && status == SegmentStatus::Eager && !scratch.update().interrupt) compared->fell_back();
+      if (compared && status == SegmentStatus::Eager && !begun && !scratch.update().interrupt) compared->fell_back();
       if (account && status == SegmentStatus::Done) account->ran(*segment, scratch.bindings().symbols);
       if (status == SegmentStatus::Done && segment->exit.kind != Exit::Kind::Return)
         update_frame(frame, scratch.update());
@@ -579,6 +581,14 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
   }
 }
 
+/// The caller has counted the recursion; it is counted down when the frame ends or goes to CPython.
+PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, FjFrame* frame) {
+  std::optional<ComparedCall> compared;
+  PyObject* const result = drive(state, cache, thread, frame, compared);
+  if (compared && result != nullptr) compared->finished();
+  return result;
+}
+
 PyObject* run_frame(void* call, PyThreadState* thread, FjFrame* frame, int throwflag) {
   const Entering& entering = *static_cast<const Entering*>(call);
   if (!entering.cache || fj_frame_must_pass(thread, frame, throwflag) || !fj_enter_recursion(thread))
@@ -603,8 +613,8 @@ PyObject* run_directly(FunctionState& state, const Segment& segment, const Frame
 
 enum class Frameless : std::uint8_t { Done, Eager, NoSegment };
 
-/// The whole call, if some segment covers the function and its guards hold; else nothing has happened. `compared`: the
-/// eager call is one of a comparison.
+/// The whole call, if a segment whose guards hold covers the function, or leaves it to CPython; else nothing has
+/// happened. `compared`: the eager call is one of a comparison.
 Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionObject* function, PyObject* const* args,
                              Py_ssize_t count, PyObject* kwnames, PyObject*& result,
                              std::optional<ComparedCall>& compared, std::vector<PastCall>& past) {
@@ -621,21 +631,28 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
   while (const auto* next = search.next()) {
     if (may_refuse && search.none_served_alike()) break;
     const Segment& segment = **next;
-    all = all && segment.covers_function;
-    if (!segment.covers_function || !segment.follows(decisions.known)) continue;
+    all = all && segment.may_be_frameless();
+    if (!segment.may_be_frameless() || !segment.follows(decisions.known)) continue;
     BindingsLease lease(*segment.guards);
     if (!segment.guards->holds(values, lease.bindings())) continue;
     search.found();
     CodeCache::note_use(segment);
-    if (segment.race) [[unlikely]] {
-      if (segment.race->retired()) return Frameless::Eager;
-      compared.emplace(state, *next);
-      if (compared->eagerly()) return Frameless::Eager;
+    if (!segment.covers_function) {
+      totals().hits += segment.only_hands_over();
+      const bool cpythons = segment.only_hands_over() ||
+                            segment.races->verdict(size_class(segment, values, lease.bindings())) ==
+                                EagerRace::Verdict::Retire;
+      return cpythons ? Frameless::Eager : Frameless::NoSegment;
     }
+    if (segment.races && goes_to_cpython(state, *next, values, lease.bindings(), compared)) return Frameless::Eager;
     totals().hits++;
-    if (segment.runs_directly && !compared &&
-        (result = run_directly(state, segment, values, lease.bindings())) != nullptr)
+    if (segment.runs_directly && (result = run_directly(state, segment, values, lease.bindings())) != nullptr) {
+      if (compared) [[unlikely]] {
+        compared->finished();
+        compared.reset();
+      }
       return Frameless::Done;
+    }
     FrameUpdate update;
     update.settled = decisions.settled;
     const SegmentStatus status = run_segment(state, cache.options(), segment, values, lease.bindings(), update);
@@ -733,7 +750,7 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
   }
 
   PyObject* result = nullptr;
-  if (found->place(0).covers) {
+  if (found->place(0).frameless) {
     std::optional<ComparedCall> compared;
     std::vector<PastCall> past;
     switch (call_without_frame(state, *found, function, args, PyVectorcall_NARGS(nargsf), kwnames, result, compared,
@@ -741,6 +758,8 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
       case Frameless::Done: return result;
       // With a frame `drive` would find the same segment.
       case Frameless::Eager: {
+        std::optional<ReachScope> own_account;  // as in `drive`
+        if (fj_installed_hook(thread) != nullptr) own_account.emplace(thread, nullptr);
         const Replay replay(thread, std::move(past));
         result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
         if (compared && result != nullptr) compared->finished();

@@ -1,6 +1,7 @@
 #include "segment/eager_race.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstdio>
 #include <utility>
@@ -33,40 +34,61 @@ std::uint64_t comparison_clock() {
 
 void set_comparison_clock(std::function<std::uint64_t()> clock) { given_clock() = std::move(clock); }
 
+void EagerRace::Side::add(std::uint64_t nanoseconds) {
+  const int held = std::min(calls++, kTimed);
+  const auto end = times.begin() + held;
+  const auto place = std::upper_bound(times.begin(), end, nanoseconds);
+  if (place == times.end()) return;
+  std::copy_backward(place, held < kTimed ? end : end - 1, held < kTimed ? end + 1 : end);
+  *place = nanoseconds;
+}
+
 EagerRace::Turn EagerRace::next() {
-  if (retired_) return Turn::Retired;
-  if (untimed_ < kUntimed) return ++untimed_, Turn::Untimed;
+  if (untimed_ > 0) return --untimed_, Turn::Untimed;
   // The quick tier is not what will run.
   if (turns_ == 0 && background_jobs() > 0) return Turn::Untimed;
-  return turns_++ % 2 == 0 ? Turn::Compiled : Turn::Eager;
+  // C E E C E C C E: a function that is given two kinds of data in turn must not have each side see one of them.
+  return std::popcount(unsigned(turns_++)) % 2 == 0 ? Turn::Compiled : Turn::Eager;
 }
 
 EagerRace::Verdict EagerRace::took(Turn turn, std::uint64_t nanoseconds) {
-  if (turn == Turn::Compiled) {
-    fallbacks_ = 0;
-    compiled_ = std::min(compiled_, nanoseconds);
-    compiled_calls_++;
-  } else {
-    eager_ = std::min(eager_, nanoseconds);
-    eager_calls_++;
-  }
-  if (compiled_calls_ > 0 && eager_calls_ > 0 && double(eager_) > kClear * double(compiled_)) return Verdict::Keep;
-  if (compiled_calls_ < kTimed || eager_calls_ < kTimed) return Verdict::Open;
-  retired_ = double(compiled_) > kMargin * double(eager_);
-  return retired_ ? Verdict::Retire : Verdict::Keep;
+  if (turn == Turn::Compiled) fallbacks_ = 0;
+  (turn == Turn::Compiled ? compiled_ : eager_).add(nanoseconds);
+  const int calls = std::min(compiled_.calls, eager_.calls);
+  // CPython's first call finds its instructions and the library's in no cache: it says nothing.
+  if (calls > 0 && eager_.calls > 1 && eager_.least() > (calls < kFew ? kClear : kEnough) * compiled_.least())
+    return Verdict::Keep;
+  if (calls < kTimed) return Verdict::Open;
+  // Work that differs from call to call can have given one side its easiest one: the middle must say the same.
+  return compiled_.least() > kMargin * eager_.least() && compiled_.middle() >= eager_.middle() ? Verdict::Retire
+                                                                                               : Verdict::Keep;
 }
 
-EagerRace::Verdict EagerRace::fell_back() {
-  retired_ = ++fallbacks_ >= kTimed;
-  return retired_ ? Verdict::Retire : Verdict::Open;
-}
+EagerRace::Verdict EagerRace::fell_back() { return ++fallbacks_ >= kTimed ? Verdict::Retire : Verdict::Open; }
 
 std::string EagerRace::text() const {
   if (fallbacks_ >= kTimed)
     return "its last " + std::to_string(fallbacks_) +
            " compiled calls gave up and ran eagerly after all; the option `retire` keeps it compiled if it is off";
-  return "it is faster so: compiled " + duration(compiled_) + ", eagerly " + duration(eager_) + " (the least of " +
-         std::to_string(kTimed) + " calls each); the option `retire` keeps it compiled if it is off";
+  return "it is faster so: compiled " + duration(compiled_.times[0]) + ", eagerly " + duration(eager_.times[0]) +
+         " (the least of " + std::to_string(kTimed) +
+         " calls each); the option `retire` keeps it compiled if it is off";
+}
+
+int EagerRaces::size_class(std::int64_t elements) {
+  return int(std::bit_width(std::uint64_t(std::max<std::int64_t>(elements, 0))));
+}
+
+EagerRace& EagerRaces::race(int size) {
+  // The code that serves another class is warm, the caches are not.
+  const bool first = open_.empty() && kept_ == 0 && retired_ == 0;
+  return open_.try_emplace(size, first ? EagerRace::kUntimed : EagerRace::kUntimed / 4).first->second;
+}
+
+void EagerRaces::decide(int size, EagerRace::Verdict verdict) {
+  if (verdict == EagerRace::Verdict::Open) return;
+  (verdict == EagerRace::Verdict::Keep ? kept_ : retired_) |= std::uint64_t{1} << size;
+  open_.erase(size);
 }
 
 }  // namespace fj

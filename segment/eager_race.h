@@ -1,14 +1,16 @@
 /// Whether a compiled entry is faster than the call it stands for.
 ///
-/// Work that is tiny, or one call of the library, can be faster in CPython. An entry of which that is thinkable has an
-/// EagerRace: after some calls that warm both sides up, a few calls run compiled and are timed, and as many run in
-/// CPython *in place of* compiled (a call's effects happen once). The least time of each side decides. An entry that is
-/// kept drops its EagerRace, so that a call pays for the test of one pointer; one that is retired runs in CPython from
-/// then on, behind its guards. All with the GIL held.
+/// Work that is tiny, or one call of the library, can be faster in CPython, and so can a function of many pieces. An
+/// entry of which that is thinkable has EagerRaces: after some calls that warm both sides up, a few calls run compiled
+/// and are timed, and as many run in CPython *in place of* compiled (a call's effects happen once). The least time of
+/// each side decides. Where an entry is kept, a call pays for the test of a pointer, or of a bit where its sizes change;
+/// where it is retired, CPython runs the call from then on, behind the entry's guards. All with the GIL held.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 
 namespace fj {
@@ -17,29 +19,64 @@ class EagerRace {
  public:
   /// Calls before the first timed one; further ones while code is compiled in the background.
   static constexpr int kUntimed = 16;
-  static constexpr int kTimed = 8;         // of each side
-  static constexpr double kMargin = 1.15;  // what CPython must win by
-  static constexpr double kClear = 3;      // times as slow as one compiled call: CPython is tried no more
+  static constexpr int kTimed = 8;         // of each side, at most
+  static constexpr double kMargin = 1.06;  // what CPython must win by: what the same call differs by, twice
+  static constexpr double kClear = 3;      // times as slow in two calls: CPython is tried no more
+  static constexpr int kFew = 3;           // calls of each side, of which
+  static constexpr double kEnough = 1.3;   // times as slow says the same
 
-  enum class Turn : std::uint8_t { Untimed, Compiled, Eager, Retired };
+  enum class Turn : std::uint8_t { Untimed, Compiled, Eager };
   enum class Verdict : std::uint8_t { Open, Keep, Retire };
 
+  explicit EagerRace(int untimed = kUntimed) : untimed_(untimed) {}
   /// How the next call runs. Compiled and Eager: it is timed, and what it took is said; of a call that raised or could
   /// not finish, nothing is.
   Turn next();
   Verdict took(Turn turn, std::uint64_t nanoseconds);
   /// A compiled call gave up, and ran in CPython after all.
   Verdict fell_back();
-  bool retired() const { return retired_; }
   /// What was measured, for the log.
   std::string text() const;
 
  private:
-  int untimed_ = 0, turns_ = 0;
-  int compiled_calls_ = 0, eager_calls_ = 0;
+  struct Side {
+    std::array<std::uint64_t, kTimed> times{};
+    int calls = 0;
+    void add(std::uint64_t nanoseconds);  // kept in order; of more than kTimed the longest go
+    double least() const { return double(times[0]); }
+    double middle() const { return double(times[kTimed / 2]); }
+  };
+
+  int untimed_, turns_ = 0;
   int fallbacks_ = 0;  // one after the other
-  std::uint64_t compiled_ = UINT64_MAX, eager_ = UINT64_MAX;  // the least
-  bool retired_ = false;
+  Side compiled_, eager_;
+};
+
+/// The races of one entry: each class of sizes has its own, as what is true of 10 elements is not of 100,000.
+class EagerRaces {
+ public:
+  explicit EagerRaces(bool sized) : sized_(sized) {}
+  /// Whether calls differ in size; else the class of all is 0.
+  bool sized() const { return sized_; }
+  /// Sizes that differ by less than a factor of 2, mostly.
+  static int size_class(std::int64_t elements);
+
+  EagerRace::Verdict verdict(int size) const {
+    return kept_ >> size & 1      ? EagerRace::Verdict::Keep
+           : retired_ >> size & 1 ? EagerRace::Verdict::Retire
+                                  : EagerRace::Verdict::Open;
+  }
+  /// Of a class whose verdict is open.
+  EagerRace& race(int size);
+  void decide(int size, EagerRace::Verdict verdict);
+  /// Of some class; of all that were decided.
+  bool any_retired() const { return retired_ != 0; }
+  bool retired() const { return retired_ != 0 && kept_ == 0; }
+
+ private:
+  const bool sized_;
+  std::uint64_t kept_ = 0, retired_ = 0;  // by class
+  std::map<int, EagerRace> open_;
 };
 
 /// Nanoseconds since some moment.

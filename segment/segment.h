@@ -110,8 +110,17 @@ class Segment {
   bool told_compiled = false;   // the user's code was told that it is compiled: eagerly it may do something else
   mutable std::uint64_t last_used = 0;             // a clock of hits
   mutable std::uint64_t uses = 0;                  // calls that it has served, but for the one it was made for
-  mutable std::unique_ptr<EagerRace> race;  // with CPython; null: compiled is faster, or not to be compared
+  mutable std::unique_ptr<EagerRaces> races;       // with CPython; null: compiled is faster, or not to be compared
 
+  /// It does nothing but hand over: no need to run it.
+  bool only_hands_over() const {
+    return exit.kind == Exit::Kind::Handover && exit.instruction == start_instruction;
+  }
+  /// A call that begins with it can be decided without a frame of ours: the segment covers the function, or some calls
+  /// are left to CPython whole.
+  bool may_be_frameless() const {
+    return covers_function || (start_instruction == 0 && (only_hands_over() || (races && races->any_retired())));
+  }
   /// Whether its first conditions are expected as `decisions` says.
   bool follows(const std::vector<bool>& decisions) const;
 

@@ -118,8 +118,9 @@ void CodeCache::make_room(std::uint64_t limit, const Segment* keep) {
     bytes -= candidate.segment->bytes;
     std::erase(candidate.place->segments, candidate.segment);
     candidate.place->exhausted = false;
-    candidate.place->covers = std::any_of(candidate.place->segments.begin(), candidate.place->segments.end(),
-                                          [](const auto& segment) { return segment->covers_function; });
+    candidate.place->frameless =
+        std::any_of(candidate.place->segments.begin(), candidate.place->segments.end(),
+                    [](const auto& segment) { return segment->may_be_frameless(); });
     gone.push_back(std::move(candidate.segment));
   }
   dropped_segments += gone.size();

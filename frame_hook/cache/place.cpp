@@ -16,7 +16,7 @@ constexpr std::size_t kFew = 4;
 constexpr std::int64_t kMostSegments = 256;
 
 bool has_paid(const Segment& segment) {
-  if (segment.race && segment.race->retired()) return false;
+  if (segment.races && segment.races->retired()) return false;
   return double(segment.uses) * saved_nanoseconds(segment) >= compile_nanoseconds(segment);
 }
 

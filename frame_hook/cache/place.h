@@ -28,7 +28,7 @@ struct Place {
   std::vector<Miss> misses;
   bool traced = false;
   bool exhausted = false;  // no further segment, ever: what matches nothing runs in CPython from here
-  bool covers = false;     // some segment here needs no frame
+  bool frameless = false;  // some segment here may be: see Segment::may_be_frameless
   std::uint32_t without_memory = 0;  // times that memory ran out when a piece was made
   std::uint32_t waits = 0;           // calls that make no piece before the next try
   std::uint32_t refused = 0;  // calls that matched nothing and got no segment: those here had not paid for themselves
@@ -44,7 +44,7 @@ struct Place {
 
   void add(std::shared_ptr<const Segment> segment) {
     traced = true;
-    covers = covers || segment->covers_function;
+    frameless = frameless || segment->may_be_frameless();
     segments.push_back(std::move(segment));
     by_look_.reset();
   }
