@@ -110,7 +110,7 @@ ComparedCall::ComparedCall(const FunctionState& state, std::shared_ptr<const Seg
     turn_ = segment_->races->race(size_).next();
   else
     decide(EagerRace::Verdict::Keep);
-  if (turn_ != EagerRace::Turn::Untimed) began_ = comparison_clock();
+  if (is_timed()) began_ = comparison_clock();
 }
 
 bool ComparedCall::is_open() const {
@@ -118,10 +118,12 @@ bool ComparedCall::is_open() const {
 }
 
 void ComparedCall::decide(EagerRace::Verdict verdict) {
-  if (verdict == EagerRace::Verdict::Retire) events_->retire(name_, segment_->races->race(size_).text());
-  if (!is_open()) return;  // by what the log has called
-  segment_->races->decide(size_, verdict);
-  if (verdict == EagerRace::Verdict::Keep && !segment_->races->sized()) segment_->races.reset();
+  if (verdict == EagerRace::Verdict::Open) return;
+  EagerRaces& races = *segment_->races;
+  const std::string text = verdict == EagerRace::Verdict::Retire ? races.race(size_).text() : "";
+  const bool fresh = races.decide(size_, verdict);
+  if (verdict == EagerRace::Verdict::Keep && !races.sized()) segment_->races.reset();
+  if (fresh && verdict == EagerRace::Verdict::Retire) events_->retire(name_, text);
 }
 
 void ComparedCall::meets(const Segment& piece, std::span<const std::int64_t> symbols) {
@@ -137,7 +139,7 @@ void ComparedCall::fell_back() {
 }
 
 void ComparedCall::finished() {
-  if (turn_ == EagerRace::Turn::Untimed || !is_open()) return;
+  if (!is_timed() || !is_open()) return;
   decide(segment_->races->race(size_).took(turn_, comparison_clock() - began_));
 }
 

@@ -25,7 +25,7 @@ class ComparedCall {
   /// `symbols`: the sizes that the guards found.
   ComparedCall(const FunctionState& state, std::shared_ptr<const Segment> segment, int size,
                std::span<const std::int64_t> symbols);
-  bool eagerly() const { return turn_ == EagerRace::Turn::Eager; }
+  bool eagerly() const { return turn_ == EagerRace::Turn::Eager || turn_ == EagerRace::Turn::UntimedEager; }
   /// A further piece of the call is about to run: it may be one that can't be compared.
   void meets(const Segment& piece, std::span<const std::int64_t> symbols);
   /// CPython does the compiled call's work again.
@@ -34,6 +34,7 @@ class ComparedCall {
   void finished();
 
  private:
+  bool is_timed() const { return turn_ == EagerRace::Turn::Compiled || turn_ == EagerRace::Turn::Eager; }
   bool is_open() const;
   void decide(EagerRace::Verdict verdict);
 

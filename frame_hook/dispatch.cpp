@@ -614,7 +614,7 @@ PyObject* run_directly(FunctionState& state, const Segment& segment, const Frame
 enum class Frameless : std::uint8_t { Done, Eager, NoSegment };
 
 /// The whole call, if a segment whose guards hold covers the function, or leaves it to CPython; else nothing has
-/// happened. `compared`: the eager call is one of a comparison.
+/// happened. `compared`: made where the call is one of a comparison.
 Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionObject* function, PyObject* const* args,
                              Py_ssize_t count, PyObject* kwnames, PyObject*& result,
                              std::optional<ComparedCall>& compared, std::vector<PastCall>& past) {
@@ -646,21 +646,12 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
     }
     if (segment.races && goes_to_cpython(state, *next, values, lease.bindings(), compared)) return Frameless::Eager;
     totals().hits++;
-    if (segment.runs_directly && (result = run_directly(state, segment, values, lease.bindings())) != nullptr) {
-      if (compared) [[unlikely]] {
-        compared->finished();
-        compared.reset();
-      }
+    if (segment.runs_directly && (result = run_directly(state, segment, values, lease.bindings())) != nullptr)
       return Frameless::Done;
-    }
     FrameUpdate update;
     update.settled = decisions.settled;
     const SegmentStatus status = run_segment(state, cache.options(), segment, values, lease.bindings(), update);
-    if (compared) {
-      if (status == SegmentStatus::Done) compared->finished();
-      if (status == SegmentStatus::Eager && !update.interrupt) compared->fell_back();
-      compared.reset();
-    }
+    if (compared && status == SegmentStatus::Eager && !update.interrupt) compared->fell_back();
     if (status == SegmentStatus::OtherPath) {
       decisions.meet(std::move(update.decisions));
       const SegmentStatus signals = look_for_signals(cache.options(), values);
@@ -755,7 +746,9 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
     std::vector<PastCall> past;
     switch (call_without_frame(state, *found, function, args, PyVectorcall_NARGS(nargsf), kwnames, result, compared,
                                past)) {
-      case Frameless::Done: return result;
+      case Frameless::Done:
+        if (compared && result != nullptr) [[unlikely]] compared->finished();
+        return result;
       // With a frame `drive` would find the same segment.
       case Frameless::Eager: {
         std::optional<ReachScope> own_account;  // as in `drive`

@@ -45,19 +45,19 @@ void EagerRace::Side::add(std::uint64_t nanoseconds) {
 
 EagerRace::Turn EagerRace::next() {
   if (untimed_ > 0) return --untimed_, Turn::Untimed;
-  // The quick tier is not what will run.
-  if (turns_ == 0 && background_jobs() > 0) return Turn::Untimed;
   // C E E C E C C E: a function that is given two kinds of data in turn must not have each side see one of them.
-  return std::popcount(unsigned(turns_++)) % 2 == 0 ? Turn::Compiled : Turn::Eager;
+  const bool eager = std::popcount(unsigned(turns_)) % 2 != 0;
+  if (!std::exchange(warm_, true)) return eager ? Turn::UntimedEager : Turn::Untimed;
+  warm_ = std::min(compiled_.least(), eager_.least()) > kLong;
+  ++turns_;
+  return eager ? Turn::Eager : Turn::Compiled;
 }
 
 EagerRace::Verdict EagerRace::took(Turn turn, std::uint64_t nanoseconds) {
   if (turn == Turn::Compiled) fallbacks_ = 0;
   (turn == Turn::Compiled ? compiled_ : eager_).add(nanoseconds);
   const int calls = std::min(compiled_.calls, eager_.calls);
-  // CPython's first call finds its instructions and the library's in no cache: it says nothing.
-  if (calls > 0 && eager_.calls > 1 && eager_.least() > (calls < kFew ? kClear : kEnough) * compiled_.least())
-    return Verdict::Keep;
+  if (calls > 0 && eager_.least() > (calls < kFew ? kClear : kEnough) * compiled_.least()) return Verdict::Keep;
   if (calls < kTimed) return Verdict::Open;
   // Work that differs from call to call can have given one side its easiest one: the middle must say the same.
   return compiled_.least() > kMargin * eager_.least() && compiled_.middle() >= eager_.middle() ? Verdict::Retire
@@ -81,14 +81,25 @@ int EagerRaces::size_class(std::int64_t elements) {
 
 EagerRace& EagerRaces::race(int size) {
   // The code that serves another class is warm, the caches are not.
-  const bool first = open_.empty() && kept_ == 0 && retired_ == 0;
+  const bool first = open_.empty() && kept_ == 0 && was_retired_ == 0;
   return open_.try_emplace(size, first ? EagerRace::kUntimed : EagerRace::kUntimed / 4).first->second;
 }
 
-void EagerRaces::decide(int size, EagerRace::Verdict verdict) {
-  if (verdict == EagerRace::Verdict::Open) return;
-  (verdict == EagerRace::Verdict::Keep ? kept_ : retired_) |= std::uint64_t{1} << size;
+bool EagerRaces::decide(int size, EagerRace::Verdict verdict) {
+  if (verdict == EagerRace::Verdict::Open) return false;
+  const std::uint64_t bit = std::uint64_t{1} << size;
   open_.erase(size);
+  if (verdict == EagerRace::Verdict::Keep) return kept_ |= bit, true;
+  retired_ |= bit;
+  if (background_jobs() > 0) provisional_ |= bit;
+  return (std::exchange(was_retired_, was_retired_ | bit) & bit) == 0;
+}
+
+void EagerRaces::look_again(int size) {
+  if (background_jobs() > 0) return;
+  const std::uint64_t bit = std::uint64_t{1} << size;
+  provisional_ &= ~bit;
+  retired_ &= ~bit;
 }
 
 }  // namespace fj

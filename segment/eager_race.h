@@ -17,19 +17,21 @@ namespace fj {
 
 class EagerRace {
  public:
-  /// Calls before the first timed one; further ones while code is compiled in the background.
-  static constexpr int kUntimed = 16;
+  static constexpr int kUntimed = 16;      // calls before the first timed one
   static constexpr int kTimed = 8;         // of each side, at most
-  static constexpr double kMargin = 1.06;  // what CPython must win by: what the same call differs by, twice
-  static constexpr double kClear = 3;      // times as slow in two calls: CPython is tried no more
+  static constexpr double kMargin = 1.04;  // what CPython must win by: what the least of equal calls differ by
+  static constexpr double kClear = 3;      // times as slow as one compiled call: CPython is tried no more
   static constexpr int kFew = 3;           // calls of each side, of which
   static constexpr double kEnough = 1.3;   // times as slow says the same
 
-  enum class Turn : std::uint8_t { Untimed, Compiled, Eager };
+  static constexpr double kLong = 100000;  // nanoseconds; what is shorter is timed in the second of two calls of a side:
+                                           // the first finds the side's instructions in no cache
+
+  enum class Turn : std::uint8_t { Untimed, UntimedEager, Compiled, Eager };
   enum class Verdict : std::uint8_t { Open, Keep, Retire };
 
   explicit EagerRace(int untimed = kUntimed) : untimed_(untimed) {}
-  /// How the next call runs. Compiled and Eager: it is timed, and what it took is said; of a call that raised or could
+  /// How the next call runs: UntimedEager and Eager in CPython. Compiled and Eager: it is timed, and what it took is said; of a call that raised or could
   /// not finish, nothing is.
   Turn next();
   Verdict took(Turn turn, std::uint64_t nanoseconds);
@@ -40,7 +42,7 @@ class EagerRace {
 
  private:
   struct Side {
-    std::array<std::uint64_t, kTimed> times{};
+    std::array<std::uint64_t, kTimed> times{};  // the least first
     int calls = 0;
     void add(std::uint64_t nanoseconds);  // kept in order; of more than kTimed the longest go
     double least() const { return double(times[0]); }
@@ -48,6 +50,7 @@ class EagerRace {
   };
 
   int untimed_, turns_ = 0;
+  bool warm_ = false;  // the side whose turn it is
   int fallbacks_ = 0;  // one after the other
   Side compiled_, eager_;
 };
@@ -61,21 +64,28 @@ class EagerRaces {
   /// Sizes that differ by less than a factor of 2, mostly.
   static int size_class(std::int64_t elements);
 
-  EagerRace::Verdict verdict(int size) const {
+  EagerRace::Verdict verdict(int size) {
+    if (provisional_ >> size & 1) [[unlikely]] look_again(size);
     return kept_ >> size & 1      ? EagerRace::Verdict::Keep
            : retired_ >> size & 1 ? EagerRace::Verdict::Retire
                                   : EagerRace::Verdict::Open;
   }
   /// Of a class whose verdict is open.
   EagerRace& race(int size);
-  void decide(int size, EagerRace::Verdict verdict);
+  /// False: nothing new.
+  bool decide(int size, EagerRace::Verdict verdict);
   /// Of some class; of all that were decided.
   bool any_retired() const { return retired_ != 0; }
   bool retired() const { return retired_ != 0 && kept_ == 0; }
 
  private:
+  void look_again(int size);
+
   const bool sized_;
-  std::uint64_t kept_ = 0, retired_ = 0;  // by class
+  std::uint64_t kept_ = 0, retired_ = 0, was_retired_ = 0;  // by class
+  // The code in the quick tier was slower: asked anew when there is nothing to be compiled. What that code wins, it
+  // wins all the more afterwards.
+  std::uint64_t provisional_ = 0;
   std::map<int, EagerRace> open_;
 };
 

@@ -9,6 +9,7 @@ from framejit import _core
 from harness import needs_torch, torch
 
 UNTIMED, TIMED = 16, 8   # as in segment/eager_race.h
+EACH = 2 * TIMED         # calls of each side: before each timed one is one that is not
 compiled_only = functools.partial(framejit.compile, retire=True, tier="optimised")
 
 
@@ -59,7 +60,7 @@ def test_an_entry_that_is_slower_runs_eagerly_from_then_on(clock):
     framejit.set_logs("fallbacks", sink=lambda artifact, text: logged.append((artifact, text)))
     try:
         assert calls(compiled, UNTIMED, X)[0] == UNTIMED and timed.asked == 0
-        assert calls(compiled, 2 * TIMED, X)[0] == TIMED and timed.asked == 4 * TIMED
+        assert calls(compiled, 2 * EACH, X)[0] == EACH and timed.asked == 4 * TIMED
     finally:
         framejit.set_logs("", sink=None)
     reason = ("from now on, because it is faster so: compiled 5 µs, eagerly 1.2 µs (the least of 8 calls each); "
@@ -78,26 +79,27 @@ def test_an_entry_that_is_slower_runs_eagerly_from_then_on(clock):
 
 
 @pytest.mark.parametrize("compiled_time, eager_time, eager_calls",
-                         [(1000, 1200, TIMED), (1000, 1000, TIMED), (1060, 1000, TIMED), (1000, 1301, 3), (1000, 3001, 2), (1000, 100_000, 2),
-                          (1000, [100_000, 1301], 3)])
+                         [(1000, 1200, EACH), (1000, 1000, EACH), (1040, 1000, EACH), (1000, 1301, 6), (1000, 3001, 2), (1000, 100_000, 2),
+                          (200_000, 270_000, 5)])
 def test_an_entry_that_is_not_slower_stays(clock, compiled_time, eager_time, eager_calls):
-    compiled, timed = compiled_only(plus_one), clock(compiled_time, eager_time)
+    compiled = compiled_only(plus_one)
+    clock(compiled_time, eager_time)
     assert calls(compiled, 60, X)[0] == 60 - eager_calls
-    assert framejit.cache_info()["retired"] == 0 and timed.asked >= 4 * eager_calls - 2
+    assert framejit.cache_info()["retired"] == 0
     assert framejit.explain(compiled).so_far().fallbacks == []
 
 
 def test_the_least_time_of_each_side_decides(clock):
     clock([9000] * 7 + [1000], [9000, 1100])
-    assert calls(compiled_only(plus_one), 60, X)[0] == 60 - TIMED
+    assert calls(compiled_only(plus_one), 60, X)[0] == 60 - EACH
     clock([9000] * 7 + [1200], [9000, 1000])
-    assert calls(compiled_only(plus_one), 60, X)[0] == UNTIMED + TIMED
+    assert calls(compiled_only(plus_one), 60, X)[0] == UNTIMED + EACH
 
 
 def test_the_option_turns_it_off(clock):
     timed = clock(5000, 10)
     with framejit.options(retire=True):
-        assert calls(framejit.compile(plus_one, tier="optimised"), 60, X)[0] == UNTIMED + TIMED
+        assert calls(framejit.compile(plus_one, tier="optimised"), 60, X)[0] == UNTIMED + EACH
     assert calls(framejit.compile(plus_one, retire=False), 60, X)[0] == 60
     assert timed.asked == 4 * TIMED
 
@@ -110,9 +112,9 @@ def test_effects_happen_once(clock):
         x += 1
         return x * 2
 
-    results = calls(compiled_only(program), 50, array)[1]
-    assert array.tolist() == [50] * 3
-    assert [r[0] for r in results] == [2 * (i + 1) for i in range(50)]
+    results = calls(compiled_only(program), 60, array)[1]
+    assert array.tolist() == [60] * 3
+    assert [r[0] for r in results] == [2 * (i + 1) for i in range(60)]
     assert framejit.cache_info()["retired"] == 1
 
 
@@ -126,7 +128,7 @@ def test_what_raises_is_not_counted():
     compiled, good, bad = compiled_only(program), np.array([1, 2]), np.array([1, 9])
     compiled(X, good)
     _core.finish_compiling()
-    for index in [good] * (UNTIMED - 1) + [good, bad] * 4 + [good] * 2 * TIMED:
+    for index in [good] * (UNTIMED - 1) + [good, bad] * 4 + [good] * 2 * EACH:
         if index is bad:
             with pytest.raises(IndexError):
                 compiled(X, index)
@@ -134,7 +136,7 @@ def test_what_raises_is_not_counted():
             np.testing.assert_array_equal(compiled(X, index), X[index])
     compiled(X, good)
     _core.set_comparison_clock(None)
-    # The second calls of the first four pairs began to be timed only.
+    # Of the first four pairs the second calls began to be timed only.
     assert framejit.cache_info()["retired"] == 0 and len(asked) == 2 * (TIMED + TIMED) + 4
 
 
@@ -168,7 +170,7 @@ def test_what_can_t_be_compared(clock, program, argument):
 def is_retired(program, *arguments):
     compiled, before = compiled_only(program), framejit.cache_info()["retired"]
     expected = program(*arguments)
-    for result in calls(compiled, UNTIMED + 2 * TIMED, *arguments)[1]:
+    for result in calls(compiled, UNTIMED + 2 * EACH, *arguments)[1]:
         np.testing.assert_allclose(result, expected, rtol=1e-6)
     return framejit.cache_info()["retired"] - before == 1 and calls(compiled, 3, *arguments)[0] == 0
 
@@ -199,7 +201,7 @@ def test_a_verdict_is_of_one_class_of_sizes(clock):
     clock(1, 1)
     later = {n: calls(compiled, 4, np.zeros(n))[0] for n in (4, 7, 100, 127, 100_000, 120_000)}
     assert later == {4: 0, 7: 0, 100: 4, 127: 4, 100_000: 0, 120_000: 0} and framejit.cache_info()["retired"] == 2
-    assert times[100] == 60 - 3 and times[5] < 60 and times[100_000] < 60
+    assert times[100] == 60 - 6 and times[5] < 60 and times[100_000] < 60
 
 
 def test_a_function_with_breaks_is_timed_as_a_whole(clock):
@@ -235,7 +237,7 @@ def test_a_function_with_breaks_that_is_faster_compiled_stays(clock):
 
 def test_work_that_differs_from_call_to_call_retires_nothing_by_its_easiest_one(clock):
     clock([9000] * 3 + [5000] + [9000] * 12, [9500, 9500, 1000, 9500, 9500, 9500, 9500, 9500])
-    assert calls(compiled_only(plus_one), 60, X)[0] == 60 - TIMED and framejit.cache_info()["retired"] == 0
+    assert calls(compiled_only(plus_one), 60, X)[0] == 60 - EACH and framejit.cache_info()["retired"] == 0
 
 
 def test_a_function_called_at_a_break_is_compared(clock):
@@ -258,7 +260,7 @@ def test_a_function_called_at_a_break_is_compared(clock):
 def test_fullgraph_and_recursion(clock):
     clock(5000, 1000)
     compiled = compiled_only(plus_one, fullgraph=True)
-    assert all(np.array_equal(r, X + 1) for r in calls(compiled, 50, X)[1])
+    assert all(np.array_equal(r, X + 1) for r in calls(compiled, 60, X)[1])
     assert framejit.cache_info()["retired"] == 1
     clock(5000, 1000)
 
@@ -275,7 +277,7 @@ def test_fullgraph_and_recursion(clock):
 def test_numpy_reports_its_conditions(clock):
     clock(5000, 1000)
     compiled = compiled_only(lambda x: 1 / x)
-    for _ in range(50):
+    for _ in range(60):
         _core.finish_compiling()
         assert compiled(np.ones(3)).tolist() == [1, 1, 1]
     assert framejit.cache_info()["retired"] == 1
@@ -289,7 +291,7 @@ def test_random_draws_are_those_of_eager(clock, slower):
     program = lambda generator: generator.standard_normal(3) * 2  # noqa: E731
     eager, ours = np.random.default_rng(1), np.random.default_rng(1)
     compiled = compiled_only(program)
-    for _ in range(50):
+    for _ in range(60):
         _core.finish_compiling()
         np.testing.assert_array_equal(compiled(ours), program(eager))
     assert ours.random() == eager.random() and framejit.cache_info()["retired"] == slower
@@ -303,7 +305,7 @@ def test_what_has_a_derivative_is_not_compared(clock):
         _core.finish_compiling()
         compiled(x).sum().backward()
     assert x.grad.tolist() == [80] * 3 and timed.asked == 0
-    assert [result.tolist() for result in calls(compiled, 40, x.detach())[1]] == [[1, 1, 1]] * 40
+    assert [result.tolist() for result in calls(compiled, 60, x.detach())[1]] == [[1, 1, 1]] * 60
     assert framejit.cache_info()["retired"] == 1
 
 
@@ -317,7 +319,7 @@ def test_torch_random_draws_and_writes(clock):
 
     compiled, mine, theirs = compiled_only(program), torch.zeros(3), torch.zeros(3)
     torch.manual_seed(3)
-    expected = [program(theirs).clone() for _ in range(50)]
+    expected = [program(theirs).clone() for _ in range(60)]
     torch.manual_seed(3)
     for result in expected:
         _core.finish_compiling()
@@ -352,7 +354,7 @@ def test_a_sink_that_raises_stops_nothing(clock, monkeypatch):
 
     framejit.set_logs("fallbacks", sink=sink)
     try:
-        _, results = calls(compiled, UNTIMED + 2 * TIMED + 4, X)
+        _, results = calls(compiled, UNTIMED + 2 * EACH + 4, X)
     finally:
         framejit.set_logs("", sink=None)
     assert ignored and set(ignored) == {ValueError} and all(np.array_equal(r, X + 1) for r in results)
