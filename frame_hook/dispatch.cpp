@@ -623,10 +623,12 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
   const FrameValues values{function, bound.slots()};
   const Running running;
   Place& place = cache.place(0);
+  // Where something is to be said of a call that is refused, compile_segment says it, after a search of all segments.
+  const bool says_nothing = state.options.on_recompile == "compile" && !options_overridden();
+  if (says_nothing && place.leaves(values)) return Frameless::Eager;
   Search search(place, values);
   Decisions decisions;
-  // Where something is to be said of a call that is refused, compile_segment says it, after a search of all segments.
-  const bool may_refuse = place.refuses() && state.options.on_recompile == "compile" && !options_overridden();
+  const bool may_refuse = says_nothing && place.refuses();
   bool all = true;  // have been asked, or are known to be none for such a call
   while (const auto* next = search.next()) {
     if (may_refuse && search.none_served_alike()) break;
@@ -642,9 +644,17 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
       const bool cpythons = segment.only_hands_over() ||
                             segment.races->verdict(size_class(segment, values, lease.bindings())) ==
                                 EagerRace::Verdict::Retire;
+      if (cpythons && segment.races)
+        place.note_left(values);
+      else
+        place.note_served();
       return cpythons ? Frameless::Eager : Frameless::NoSegment;
     }
-    if (segment.races && goes_to_cpython(state, *next, values, lease.bindings(), compared)) return Frameless::Eager;
+    if (segment.races && goes_to_cpython(state, *next, values, lease.bindings(), compared)) {
+      if (!compared) place.note_left(values);
+      return Frameless::Eager;
+    }
+    place.note_served();
     totals().hits++;
     if (segment.runs_directly && (result = run_directly(state, segment, values, lease.bindings())) != nullptr)
       return Frameless::Done;
@@ -674,6 +684,7 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
     result = status == SegmentStatus::Done ? update.result.release() : nullptr;
     return status == SegmentStatus::Eager ? Frameless::Eager : Frameless::Done;
   }
+  place.note_served();
   if (!all || !may_refuse) return Frameless::NoSegment;
   search.found_none();
   place.refused++;

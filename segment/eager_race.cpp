@@ -57,7 +57,9 @@ EagerRace::Verdict EagerRace::took(Turn turn, std::uint64_t nanoseconds) {
   if (turn == Turn::Compiled) fallbacks_ = 0;
   (turn == Turn::Compiled ? compiled_ : eager_).add(nanoseconds);
   const int calls = std::min(compiled_.calls, eager_.calls);
-  if (calls > 0 && eager_.least() > (calls < kFew ? kClear : kEnough) * compiled_.least()) return Verdict::Keep;
+  // One short call may have waited for another process.
+  const int fewest = std::min(compiled_.least(), eager_.least()) > kLong ? 1 : 2;
+  if (calls >= fewest && eager_.least() > (calls < kFew ? kClear : kEnough) * compiled_.least()) return Verdict::Keep;
   if (calls < kTimed) return Verdict::Open;
   // Work that differs from call to call can have given one side its easiest one: the middle must say the same.
   return compiled_.least() > kMargin * eager_.least() && compiled_.middle() >= eager_.middle() ? Verdict::Retire

@@ -20,7 +20,7 @@ class EagerRace {
   static constexpr int kUntimed = 16;      // calls before the first timed one
   static constexpr int kTimed = 8;         // of each side, at most
   static constexpr double kMargin = 1.04;  // what CPython must win by: what the least of equal calls differ by
-  static constexpr double kClear = 3;      // times as slow as one compiled call: CPython is tried no more
+  static constexpr double kClear = 3;      // times as slow in one or two calls: CPython is tried no more
   static constexpr int kFew = 3;           // calls of each side, of which
   static constexpr double kEnough = 1.3;   // times as slow says the same
 

@@ -20,9 +20,13 @@ bool has_paid(const Segment& segment) {
   return double(segment.uses) * saved_nanoseconds(segment) >= compile_nanoseconds(segment);
 }
 
-/// What guards are most often about, as one byte: calls that need different segments mostly differ in it, and calls
+struct Words {
+  std::uint64_t look = 0, numbers = 0;
+};
+
+/// What guards are most often about, in two words: calls that need different segments mostly differ in `look`, and calls
 /// that need the same one should not, as numbers are mostly inputs of the program. Runs no Python code.
-Search::Look look_of(const FrameValues& values) {
+Words words_of(const FrameValues& values, bool sizes) {
   constexpr std::uint64_t kSpread = 0x9E3779B97F4A7C15ull;
   std::uint64_t look = 0, numbers = 0;
   const auto mix = [&](std::uint64_t word) { look = (std::rotl(look, 5) ^ word) * kSpread; };
@@ -49,10 +53,16 @@ Search::Look look_of(const FrameValues& values) {
       identity(reinterpret_cast<PyFunctionObject*>(value)->func_code);
     } else if (guard_program::read_any_array(value, view)) {
       mix(std::uint64_t(view.dtype) * 64 + std::uint64_t(view.rank));
+      for (int d = 0; sizes && d < view.rank; ++d) mix(std::uint64_t(view.shape[d]));
     } else {
       identity(value);
     }
   }
+  return {look, numbers};
+}
+
+Search::Look look_of(const FrameValues& values) {
+  const auto [look, numbers] = words_of(values, false);
   return {std::uint8_t(look >> 56), std::uint16_t((look ^ numbers) >> 32)};
 }
 
@@ -66,6 +76,15 @@ bool Place::may_grow(std::int64_t limit) const {
   const auto unpaid =
       std::count_if(segments.begin(), segments.end(), [](const auto& segment) { return !has_paid(*segment); });
   return unpaid < limit + std::bit_width(refused / kPatience);
+}
+
+bool Place::leaves(const FrameValues& values) {
+  return left_ >= kLeft && ++left_ % kLeft != 0 && words_of(values, true).look == left_look_;
+}
+
+void Place::note_left(const FrameValues& values) {
+  const std::uint64_t look = words_of(values, true).look;
+  left_ = look == std::exchange(left_look_, look) ? left_ + 1 : 1;
 }
 
 const std::shared_ptr<const Segment>* Search::next() {

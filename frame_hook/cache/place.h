@@ -49,6 +49,12 @@ struct Place {
     by_look_.reset();
   }
 
+  /// A call that looks like the last ones, which were all left to CPython by an entry that is retired, is left to it
+  /// too, and the entry's guards, which cost what CPython has won, are asked now and then.
+  bool leaves(const FrameValues& values);
+  void note_left(const FrameValues& values);
+  void note_served() { left_ = 0; }
+
   /// The order in which segments are looked at: from the one that served last downwards, then from the newest on.
   std::size_t in_order(std::size_t position) const { return (last() + segments.size() - position) % segments.size(); }
   const Segment& latest() const { return *segments[last()]; }
@@ -56,6 +62,7 @@ struct Place {
  private:
   friend class Search;
   static constexpr std::uint32_t kLookAgain = 16;
+  static constexpr std::uint32_t kLeft = 16;  // calls in a row, of one look, and then each so many-th, ask the guards
   std::size_t last() const { return served_ < segments.size() ? served_ : segments.size() - 1; }
 
   /// What the last call of one look came to. What is wrong here costs time alone.
@@ -66,6 +73,8 @@ struct Place {
   };
 
   std::size_t served_ = 0;  // which one served the last call
+  std::uint32_t left_ = 0;  // calls in a row that were left to CPython
+  std::uint64_t left_look_ = 0;
   std::unique_ptr<std::array<Known, 256>> by_look_;  // null: few segments
 };
 
