@@ -3,8 +3,8 @@
 /// Work that is tiny, or one call of the library, can be faster in CPython, and so can a function of many pieces. An
 /// entry of which that is thinkable has EagerRaces: after some calls that warm both sides up, a few calls run compiled
 /// and are timed, and as many run in CPython *in place of* compiled (a call's effects happen once). The least time of
-/// each side decides. Where an entry is kept, a call pays for the test of a pointer, or of a bit where its sizes change;
-/// where it is retired, CPython runs the call from then on, behind the entry's guards. All with the GIL held.
+/// each side decides. Where an entry is kept, a call pays for the test of a pointer, or of a bit where sizes change;
+/// where it is retired, CPython runs the calls from then on, behind the entry's guards. All with the GIL held.
 #pragma once
 
 #include <array>
@@ -17,22 +17,21 @@ namespace fj {
 
 class EagerRace {
  public:
-  static constexpr int kUntimed = 16;      // calls before the first timed one
-  static constexpr int kTimed = 8;         // of each side, at most
-  static constexpr double kMargin = 1.04;  // what CPython must win by: what the least of equal calls differ by
-  static constexpr double kClear = 3;      // times as slow in one or two calls: CPython is tried no more
-  static constexpr int kFew = 3;           // calls of each side, of which
-  static constexpr double kEnough = 1.3;   // times as slow says the same
-
-  static constexpr double kLong = 100000;  // nanoseconds; what is shorter is timed in the second of two calls of a side:
-                                           // the first finds the side's instructions in no cache
+  static constexpr int kUntimed = 16;     // calls before the first timed one
+  static constexpr int kTimed = 8;        // of each side, at most
+  static constexpr double kClear = 3;     // times as slow in one or two calls: CPython is tried no more
+  static constexpr int kFew = 3;          // calls of each side, of which
+  static constexpr double kEnough = 1.3;  // times as slow says the same
+  /// Nanoseconds. What is shorter is timed in the second of two calls of a side: the first finds the side's
+  /// instructions in no cache.
+  static constexpr double kLong = 100000;
 
   enum class Turn : std::uint8_t { Untimed, UntimedEager, Compiled, Eager };
   enum class Verdict : std::uint8_t { Open, Keep, Retire };
 
   explicit EagerRace(int untimed = kUntimed) : untimed_(untimed) {}
-  /// How the next call runs: UntimedEager and Eager in CPython. Compiled and Eager: it is timed, and what it took is said; of a call that raised or could
-  /// not finish, nothing is.
+  /// How the next call runs: UntimedEager and Eager in CPython. Compiled and Eager: it is timed, and what it took is
+  /// said; of a call that raised or could not finish, nothing is.
   Turn next();
   Verdict took(Turn turn, std::uint64_t nanoseconds);
   /// A compiled call gave up, and ran in CPython after all.

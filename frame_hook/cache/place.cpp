@@ -24,8 +24,8 @@ struct Words {
   std::uint64_t look = 0, numbers = 0;
 };
 
-/// What guards are most often about, in two words: calls that need different segments mostly differ in `look`, and calls
-/// that need the same one should not, as numbers are mostly inputs of the program. Runs no Python code.
+/// What guards are most often about, in two words: calls that need different segments mostly differ in `look`, and
+/// calls that need the same one should not, as numbers are mostly inputs of the program. Runs no Python code.
 Words words_of(const FrameValues& values, bool sizes) {
   constexpr std::uint64_t kSpread = 0x9E3779B97F4A7C15ull;
   std::uint64_t look = 0, numbers = 0;
