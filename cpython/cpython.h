@@ -166,6 +166,7 @@ typedef struct FjStack {
   void* reached;
   const void* break_place;
   void* replay;
+  void* compared;
   PyObject* node;
   Py_ssize_t eager_depth, reached_depth;
 } FjStack;

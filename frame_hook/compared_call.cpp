@@ -103,7 +103,13 @@ int size_class(const Segment& segment, const FrameValues& values, const GuardBin
 
 ComparedCall::ComparedCall(const FunctionState& state, std::shared_ptr<const Segment> segment, int size,
                            std::span<const std::int64_t> symbols)
-    : segment_(std::move(segment)), events_(state.events), name_(state.name), size_(size) {
+    : segment_(std::move(segment)),
+      events_(state.events),
+      name_(state.name),
+      size_(size),
+      thread_(PyThreadState_Get()) {
+  fj_begin_stack(thread_);
+  outer_ = std::exchange(fj_stack(thread_)->compared, this);
   // A profiler's own clocks weigh in what it measures.
   if (is_profiling() || torch_recorded()) return;
   if (has_room(*segment_, symbols))
@@ -112,6 +118,8 @@ ComparedCall::ComparedCall(const FunctionState& state, std::shared_ptr<const Seg
     decide(EagerRace::Verdict::Keep);
   if (is_timed()) began_ = comparison_clock();
 }
+
+ComparedCall::~ComparedCall() { fj_stack(thread_)->compared = outer_; }
 
 bool ComparedCall::is_open() const {
   return segment_->races && segment_->races->verdict(size_) == EagerRace::Verdict::Open;
@@ -126,11 +134,17 @@ void ComparedCall::decide(EagerRace::Verdict verdict) {
   if (fresh && verdict == EagerRace::Verdict::Retire) events_->retire(name_, text);
 }
 
+void ComparedCall::meet(const Segment& piece, std::span<const std::int64_t> symbols) {
+  for (auto* call = static_cast<ComparedCall*>(fj_stack(PyThreadState_Get())->compared); call != nullptr;
+       call = static_cast<ComparedCall*>(call->outer_))
+    call->meets(piece, symbols);
+}
+
 void ComparedCall::meets(const Segment& piece, std::span<const std::int64_t> symbols) {
-  // The calls before the first timed one have met what there is, mostly; in a timed one looking would take its time.
-  if (turn_ != EagerRace::Turn::Untimed || !is_open()) return;
+  if (&piece == segment_.get() || !is_open()) return;
   if (!is_comparable(piece)) return segment_->races.reset();
-  if (!has_room(piece, symbols)) decide(EagerRace::Verdict::Keep);
+  // The calls before the first timed one have met the sizes that there are, mostly; in a timed one it takes time.
+  if (turn_ == EagerRace::Turn::Untimed && !has_room(piece, symbols)) decide(EagerRace::Verdict::Keep);
 }
 
 void ComparedCall::fell_back() {

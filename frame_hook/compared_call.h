@@ -25,9 +25,12 @@ class ComparedCall {
   /// `symbols`: the sizes that the guards found.
   ComparedCall(const FunctionState& state, std::shared_ptr<const Segment> segment, int size,
                std::span<const std::int64_t> symbols);
+  ~ComparedCall();
+  ComparedCall(const ComparedCall&) = delete;
   bool eagerly() const { return turn_ == EagerRace::Turn::Eager || turn_ == EagerRace::Turn::UntimedEager; }
-  /// A further piece of the call is about to run: it may be one that can't be compared.
-  void meets(const Segment& piece, std::span<const std::int64_t> symbols);
+  /// A piece is about to run, of the innermost of such calls on this stack of frames or of what it calls: the calls
+  /// may be none that can be compared.
+  static void meet(const Segment& piece, std::span<const std::int64_t> symbols);
   /// CPython does the compiled call's work again.
   void fell_back();
   /// The call is done as it should be. Others may have decided meanwhile.
@@ -36,6 +39,7 @@ class ComparedCall {
  private:
   bool is_timed() const { return turn_ == EagerRace::Turn::Compiled || turn_ == EagerRace::Turn::Eager; }
   bool is_open() const;
+  void meets(const Segment& piece, std::span<const std::int64_t> symbols);
   void decide(EagerRace::Verdict verdict);
 
   std::shared_ptr<const Segment> segment_;
@@ -44,6 +48,8 @@ class ComparedCall {
   int size_;
   EagerRace::Turn turn_ = EagerRace::Turn::Untimed;
   std::uint64_t began_ = 0;
+  PyThreadState* thread_;
+  void* outer_ = nullptr;  // the call, if any, in which this one is made
 };
 
 }  // namespace fj

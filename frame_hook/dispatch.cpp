@@ -123,6 +123,7 @@ SegmentStatus run_segment(FunctionState& state, const Options& options, const Se
     return SegmentStatus::Eager;
   }
   try {
+    ComparedCall::meet(segment, bindings.symbols);
     const SegmentStatus status = segment.run(values, bindings, update);
     if (status == SegmentStatus::Done) {
       if (segment.program) {
@@ -500,14 +501,11 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         }
       }
       if (!segment || segment->only_hands_over()) return leave(instruction);
-      if (compared) {
-        compared->meets(*segment, scratch.bindings().symbols);
-      } else if (segment->races && !begun) {
-        if (goes_to_cpython(state, segment, values, scratch.bindings(), compared)) {
-          scratch.bindings().owned.clear();
-          if (!compared) cache.place(0).frameless = true;
-          return leave(instruction);
-        }
+      if (segment->races && !begun && !compared &&
+          goes_to_cpython(state, segment, values, scratch.bindings(), compared)) {
+        scratch.bindings().owned.clear();
+        if (!compared) cache.place(0).frameless = true;  // it has become so: it is retired
+        return leave(instruction);
       }
 
       fj_frame_set_executing(frame, code.instrs[instruction].executing);

@@ -94,8 +94,10 @@ bool EagerRaces::decide(int size, EagerRace::Verdict verdict) {
   open_.erase(size);
   if (verdict == EagerRace::Verdict::Keep) return kept_ |= bit, true;
   retired_ |= bit;
+  if (was_retired_ & bit) return false;
+  was_retired_ |= bit;
   if (background_jobs() > 0) provisional_ |= bit;
-  return (std::exchange(was_retired_, was_retired_ | bit) & bit) == 0;
+  return true;
 }
 
 void EagerRaces::look_again(int size) {

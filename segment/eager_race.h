@@ -82,8 +82,8 @@ class EagerRaces {
 
   const bool sized_;
   std::uint64_t kept_ = 0, retired_ = 0, was_retired_ = 0;  // by class
-  // The code in the quick tier was slower: asked anew when there is nothing to be compiled. What that code wins, it
-  // wins all the more afterwards.
+  // The code in the quick tier was slower: asked anew, once, when there is nothing to be compiled. What that code wins,
+  // it wins all the more afterwards.
   std::uint64_t provisional_ = 0;
   std::map<int, EagerRace> open_;
 };

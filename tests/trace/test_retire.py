@@ -1,5 +1,6 @@
 """Entries that are compared with CPython: which are, when one is retired, and that nobody else can tell. Times are given, none is measured."""
 import functools
+import re
 
 import numpy as np
 import pytest
@@ -171,6 +172,12 @@ def asks_after_a_break(x):
     return asks(x)
 
 
+def asks_out_of_sight(x):
+    results = []
+    re.sub("x", lambda found: results.append(asks(x)) or "", "x")
+    return results[0] * 2
+
+
 def many_bytes(x):
     return (x[:, None] + x[None, :])[::1000, ::1000] * 2
 
@@ -180,7 +187,7 @@ def many_bytes_after_a_break(x):
     return many_bytes(x)
 
 
-@pytest.mark.parametrize("program, argument", [(asks, X), (asks_after_a_break, X), (many_bytes, np.ones(5000)), (many_bytes_after_a_break, np.ones(5000))],
+@pytest.mark.parametrize("program, argument", [(asks, X), (asks_after_a_break, X), (asks_out_of_sight, X), (many_bytes, np.ones(5000)), (many_bytes_after_a_break, np.ones(5000))],
                          ids=lambda a: getattr(a, "__name__", ""))
 def test_what_can_t_be_compared(clock, program, argument):
     timed = clock(5000, 10)
