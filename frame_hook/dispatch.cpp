@@ -609,6 +609,26 @@ PyObject* run_directly(FunctionState& state, const Segment& segment, const Frame
   return result;
 }
 
+/// Where something is to be said of a call that is refused, compile_segment says it, after a search of all segments.
+bool says_nothing(const FunctionState& state) {
+  return state.options.on_recompile == "compile" && !options_overridden();
+}
+
+std::span<PyObject* const> given_to_call(PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
+  return {args, std::size_t(count) + (kwnames ? std::size_t(PyTuple_GET_SIZE(kwnames)) : 0)};
+}
+
+/// Whether the call goes to CPython by its look alone. All that is asked of a call before its guards, but for the room
+/// on the C stack, would send it to CPython too.
+bool is_left(const FunctionState& state, PyThreadState* thread, PyCodeObject* code, std::span<PyObject* const> args,
+             PyObject* kwnames) {
+  if (state.caches.empty()) return false;
+  CodeCache& cache = *state.caches.front();
+  Place& place = cache.place(0);
+  return place.may_leave() && cache.own && cache.code() == code && says_nothing(state) &&
+         fj_installed_hook(thread) == nullptr && place.leaves(args, kwnames);
+}
+
 enum class Frameless : std::uint8_t { Done, Eager, NoSegment };
 
 /// The whole call, if a segment whose guards hold covers the function, or leaves it to CPython; else nothing has
@@ -621,12 +641,10 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
   const FrameValues values{function, bound.slots()};
   const Running running;
   Place& place = cache.place(0);
-  // Where something is to be said of a call that is refused, compile_segment says it, after a search of all segments.
-  const bool says_nothing = state.options.on_recompile == "compile" && !options_overridden();
-  if (says_nothing && place.leaves(values)) return Frameless::Eager;
+  const std::span<PyObject* const> given = given_to_call(args, count, kwnames);
   Search search(place, values);
   Decisions decisions;
-  const bool may_refuse = says_nothing && place.refuses();
+  const bool may_refuse = place.refuses() && says_nothing(state);
   bool all = true;  // have been asked, or are known to be none for such a call
   while (const auto* next = search.next()) {
     if (may_refuse && search.none_served_alike()) break;
@@ -643,13 +661,13 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
                             segment.races->verdict(size_class(segment, values, lease.bindings())) ==
                                 EagerRace::Verdict::Retire;
       if (cpythons && segment.races)
-        place.note_left(values);
+        place.note_left(given, kwnames);
       else
         place.note_served();
       return cpythons ? Frameless::Eager : Frameless::NoSegment;
     }
     if (segment.races && goes_to_cpython(state, *next, values, lease.bindings(), compared)) {
-      if (!compared) place.note_left(values);
+      if (!compared) place.note_left(given, kwnames);
       return Frameless::Eager;
     }
     place.note_served();
@@ -735,6 +753,8 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
     PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded while calling a Python object");
     return nullptr;
   }
+  const std::span<PyObject* const> given = given_to_call(args, PyVectorcall_NARGS(nargsf), kwnames);
+  if (is_left(state, thread, code, given, kwnames)) return PyObject_Vectorcall(callable, args, nargsf, kwnames);
   if (stack == CStack::Short || is_eager(*fj_stack(thread)) || fj_self_check() != nullptr ||
       (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) || fj_code_observed(thread, code))
     return PyObject_Vectorcall(callable, args, nargsf, kwnames);
@@ -744,8 +764,7 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
     return call_beside_python(state, function, args, nargsf, kwnames);
 
   if (found->judgement.cpythons) [[unlikely]] {
-    found->judge_again(magnitude(
-        {args, std::size_t(PyVectorcall_NARGS(nargsf)) + (kwnames ? std::size_t(PyTuple_GET_SIZE(kwnames)) : 0)}));
+    found->judge_again(magnitude(given));
     if (found->judgement.cpythons) return PyObject_Vectorcall(callable, args, nargsf, kwnames);
   }
 

@@ -26,13 +26,13 @@ struct Words {
 
 /// What guards are most often about, in two words: calls that need different segments mostly differ in `look`, and
 /// calls that need the same one should not, as numbers are mostly inputs of the program. Runs no Python code.
-Words words_of(const FrameValues& values, bool sizes) {
+Words words_of(std::span<PyObject* const> values, bool sizes) {
   constexpr std::uint64_t kSpread = 0x9E3779B97F4A7C15ull;
   std::uint64_t look = 0, numbers = 0;
   const auto mix = [&](std::uint64_t word) { look = (std::rotl(look, 5) ^ word) * kSpread; };
   const auto mix_number = [&](std::uint64_t word) { numbers = (std::rotl(numbers, 5) ^ word) * kSpread; };
   const auto identity = [&](const void* object) { mix(reinterpret_cast<std::uintptr_t>(object) >> 4); };
-  for (PyObject* value : values.slots) {
+  for (PyObject* value : values) {
     if (value == nullptr) continue;
     identity(Py_TYPE(value));
     ArrayView view;
@@ -62,8 +62,13 @@ Words words_of(const FrameValues& values, bool sizes) {
 }
 
 Search::Look look_of(const FrameValues& values) {
-  const auto [look, numbers] = words_of(values, false);
+  const auto [look, numbers] = words_of(values.slots, false);
   return {std::uint8_t(look >> 56), std::uint16_t((look ^ numbers) >> 32)};
+}
+
+/// The sizes too, and which arguments are named.
+std::uint64_t whole_look(std::span<PyObject* const> args, PyObject* kwnames) {
+  return words_of(args, true).look ^ reinterpret_cast<std::uintptr_t>(kwnames);
 }
 
 }  // namespace
@@ -78,12 +83,12 @@ bool Place::may_grow(std::int64_t limit) const {
   return unpaid < limit + std::bit_width(refused / kPatience);
 }
 
-bool Place::leaves(const FrameValues& values) {
-  return left_ >= kLeft && ++left_ % kLeft != 0 && words_of(values, true).look == left_look_;
+bool Place::leaves(std::span<PyObject* const> args, PyObject* kwnames) {
+  return ++left_ % kLeft != 0 && whole_look(args, kwnames) == left_look_;
 }
 
-void Place::note_left(const FrameValues& values) {
-  const std::uint64_t look = words_of(values, true).look;
+void Place::note_left(std::span<PyObject* const> args, PyObject* kwnames) {
+  const std::uint64_t look = whole_look(args, kwnames);
   left_ = look == std::exchange(left_look_, look) ? left_ + 1 : 1;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,8 +52,9 @@ struct Place {
 
   /// A call that looks like the last ones, which were all left to CPython by an entry that is retired, is left to it
   /// too, and the entry's guards, which cost what CPython has won, are asked now and then.
-  bool leaves(const FrameValues& values);
-  void note_left(const FrameValues& values);
+  bool may_leave() const { return left_ >= kLeft; }
+  bool leaves(std::span<PyObject* const> args, PyObject* kwnames);  // if it may
+  void note_left(std::span<PyObject* const> args, PyObject* kwnames);
   void note_served() { left_ = 0; }
 
   /// The order in which segments are looked at: from the one that served last downwards, then from the newest on.
