@@ -62,8 +62,9 @@ EagerRace::Verdict EagerRace::took(Turn turn, std::uint64_t nanoseconds) {
   if (calls >= fewest && eager_.least() > (calls < kFew ? kClear : kEnough) * compiled_.least()) return Verdict::Keep;
   if (calls < kTimed) return Verdict::Open;
   // What is as fast in both is CPython's: guards, which are not timed, are asked less often then. Work that differs from
-  // call to call can have given one side its easiest one: the middle must say the same.
-  const bool loses = compiled_.least() > eager_.least() && compiled_.middle() >= eager_.middle();
+  // call to call can have given one side its easiest ones: the third must say the same. The middle one of a busy
+  // machine has waited.
+  const bool loses = compiled_.least() > eager_.least() && compiled_.third() >= eager_.third();
   return loses ? Verdict::Retire : Verdict::Keep;
 }
 
