@@ -61,6 +61,8 @@ EagerRace::Verdict EagerRace::took(Turn turn, std::uint64_t nanoseconds) {
   const int fewest = std::min(compiled_.least(), eager_.least()) > kLong ? 1 : 2;
   if (calls >= fewest && eager_.least() > (calls < kFew ? kClear : kEnough) * compiled_.least()) return Verdict::Keep;
   if (calls < kTimed) return Verdict::Open;
+  const auto [less, more] = std::minmax({compiled_.least(), eager_.least()});
+  if (more < kClose * less && !std::exchange(anew_, true)) return compiled_ = eager_ = {}, Verdict::Open;
   // What is as fast in both is CPython's: guards, which are not timed, are asked less often then. Work that differs from
   // call to call can have given one side its easiest ones: the third must say the same. The middle one of a busy
   // machine has waited.

@@ -22,6 +22,8 @@ class EagerRace {
   static constexpr double kClear = 3;     // times as slow in one or two calls: CPython is tried no more
   static constexpr int kFew = 3;          // calls of each side, of which
   static constexpr double kEnough = 1.3;  // times as slow says the same
+  /// What differs by less is timed anew, once: CPython's side, tried seldom before, may just have warmed up.
+  static constexpr double kClose = 1.08;
   /// Nanoseconds. What is shorter is timed in the second of two calls of a side: the first finds the side's
   /// instructions in no cache.
   static constexpr double kLong = 100000;
@@ -50,6 +52,7 @@ class EagerRace {
 
   int untimed_, turns_ = 0;
   bool warm_ = false;  // the side whose turn it is
+  bool anew_ = false;
   int fallbacks_ = 0;  // one after the other
   Side compiled_, eager_;
 };
