@@ -63,8 +63,8 @@ EagerRace::Verdict EagerRace::took(Turn turn, std::uint64_t nanoseconds) {
   if (calls < kTimed) return Verdict::Open;
   const auto [less, more] = std::minmax({compiled_.least(), eager_.least()});
   if (more < kClose * less && !std::exchange(anew_, true)) return compiled_ = eager_ = {}, Verdict::Open;
-  // What is as fast in both is CPython's: guards, which are not timed, are asked less often then. Work that differs from
-  // call to call can have given one side its easiest ones: the third must say the same. The middle one of a busy
+  // What is as fast in both is CPython's: guards, which are not timed, are asked less often then. Work that differs
+  // from call to call can have given one side its easiest ones: the third must say the same. The middle one of a busy
   // machine has waited.
   const bool loses = compiled_.least() > eager_.least() && compiled_.third() >= eager_.third();
   return loses ? Verdict::Retire : Verdict::Keep;
