@@ -498,3 +498,28 @@ def test_a_result_that_is_derived_beside_another_alone_is_torchs():
         assert (told[0] is None) == (told[1] is None)
         if told[0] is not None:
             torch.testing.assert_close(told[1], told[0])
+
+
+@pytest.mark.parametrize("numbers", [(1, 0, 3, 2, -1), (0, 1, 2, 4), (2, 3, 0, 1), (-1, -2, 2, 1, 0)], ids=str)
+@pytest.mark.parametrize("function", [torch.linalg.matrix_power, lambda x, n: torch.dist(x, x.detach() * 2, n), lambda x, n: torch.vander(x[0], n),
+                                      lambda x, n: F.pairwise_distance(x, x.detach() * 2, p=n)], ids=["matrix_power", "dist", "vander", "pairwise_distance"])
+def test_an_int_that_decides_how_torch_derives_is_guarded(function, numbers):
+    """A power of 1 is a copy and a distance of order 0 has no derivative: what they read was taken to be so of other numbers too."""
+    compiled = framejit.compile(lambda x, n: function(x, n))
+    for n in numbers:
+        outcomes = []
+        for run in (function, compiled):
+            x = torch.tensor([[2., 1], [.5, 3]], dtype=torch.float64, requires_grad=True)
+            try:
+                y = run(x, n)
+                outcomes.append((y.detach(), y.requires_grad and torch.autograd.grad(y.sum(), x, allow_unused=True)[0]))
+            except RuntimeError as error:  # vander has no derivative of some
+                outcomes.append(type(error))
+        eager, ours = outcomes
+        assert type(ours) is type(eager)
+        if isinstance(eager, tuple):
+            torch.testing.assert_close(ours[0], eager[0])
+            if isinstance(eager[1], torch.Tensor):
+                torch.testing.assert_close(ours[1], eager[1])
+            else:
+                assert ours[1] is eager[1]  # False or None

@@ -5,6 +5,7 @@
 /// (fitted_sizes.h): again a prediction that each run checks. Start reading at ExternBuilder::run.
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -75,6 +76,7 @@ class ExternBuilder {
   ExternArgument size(const SymDim& expression);
   SymDim number_as_size(ValueId contents);
   void refuse_special_numbers();
+  void guard_special_numbers();
   void note_kind(const char* kind, int rank) {
     Ref<> made = kind ? Ref<>::steal(PyUnicode_FromString(kind)) : Ref<>::steal(PyLong_FromLong(rank));
     FJ_CHECK(made && PyList_Append(kinds_.get(), made.get()) == 0, "no memory");
@@ -166,6 +168,48 @@ void ExternBuilder::refuse_special_numbers() {
       if (other.paths != now.paths || !reads_no_more)
         break_graph(BreakReason::Gradient, "`" + call_.name + "` of a number that decides whether it has a derivative");
     }
+}
+
+void for_each_argument(ExternArgument& argument, const std::function<void(ExternArgument&)>& visit) {
+  visit(argument);
+  for (ExternArgument& item : argument.items) for_each_argument(item, visit);
+}
+
+bool same_derivative(const ExternSaved& one, const ExternSaved& other) {
+  return one.operands == other.operands && one.results == other.results && one.any == other.any &&
+         one.paths == other.paths;
+}
+
+/// The same for ints that are arguments of the traced function: torch's derivative of a power is another one at 0, at 1
+/// and below, and what it reads is asked for once. The number is guarded to stay on its side.
+void ExternBuilder::guard_special_numbers() {
+  const std::vector<std::int64_t> hints = symbol_hints(t_.graph().symbols);
+  const std::vector<ExternArray> arrays = operand_arrays(hints);
+  const ExternSaved now = saved_by(call_, arrays, hints, derived_);
+  ExternCall probe = call_;
+  const auto guard = [&](ExternArgument& argument) {
+    const SymDim number = argument.expression;
+    if (argument.kind != ExternArgument::Kind::Size || number.is_constant() || t_.graph().is_late(number)) return;
+    const std::int64_t hint = number.evaluate(hints);
+    const auto differs_at = [&](std::int64_t other) {
+      argument.expression = SymDim(other);
+      const bool differs = predict(probe, arrays, hints).refusal.empty() &&
+                           !same_derivative(now, saved_by(probe, arrays, hints, derived_));
+      argument.expression = number;
+      return differs;
+    };
+    const bool special = hint >= -1 && hint <= 1;
+    if (special && (differs_at(-2) || differs_at(2) || differs_at(3))) {
+      t_.decide(number, Py_EQ, hint);
+      return;
+    }
+    const bool sign_counts = differs_at(hint < 0 ? 2 : -2);
+    if (sign_counts) t_.decide(number, Py_LT, 0);
+    for (std::int64_t other : {-1, 0, 1})
+      if (!(sign_counts && (other < 0) != (hint < 0)) && differs_at(other)) t_.decide(number, Py_EQ, other);
+  };
+  for (ExternArgument& given : probe.positional) for_each_argument(given, guard);
+  for (auto& [name, given] : probe.keywords) for_each_argument(given, guard);
 }
 
 ExternArgument ExternBuilder::argument(const V& value) {
@@ -697,6 +741,7 @@ V ExternBuilder::run(const std::vector<V>& positional, const Keywords& keywords)
   real = real && std::any_of(call_.results.begin(), call_.results.begin() + std::ptrdiff_t(returned),
                              [](const ExternResult& result) { return is_float(result.dtype); });
   if (!derived_.empty() && real) refuse_special_numbers();
+  if (!derived_.empty() && real && symbolic_ && !numpy_) guard_special_numbers();
   if (!derived_.empty() && real) record();
 
   std::vector<Type> types;
