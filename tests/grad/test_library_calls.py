@@ -523,3 +523,20 @@ def test_an_int_that_decides_how_torch_derives_is_guarded(function, numbers):
                 torch.testing.assert_close(ours[1], eager[1])
             else:
                 assert ours[1] is eager[1]  # False or None
+
+
+def test_a_size_of_nothing_says_nothing_of_the_derivative_of_others():
+    def f(a, tau, b):
+        return torch.ormqr(a, tau, b)
+
+    compiled = framejit.compile(f)
+    for reflectors in (2, 0, 3):
+        gradients = []
+        for run in (f, compiled):
+            torch.manual_seed(reflectors)
+            leaves = [torch.randn(4, reflectors, requires_grad=True), torch.randn(reflectors, requires_grad=True), torch.randn(4, 4, requires_grad=True)]
+            gradients.append(torch.autograd.grad(run(*leaves).sum(), leaves, allow_unused=True))
+        for eager, ours in zip(*gradients, strict=True):
+            assert (ours is None) == (eager is None), reflectors
+            if eager is not None:
+                torch.testing.assert_close(ours, eager)

@@ -181,7 +181,8 @@ bool same_derivative(const ExternSaved& one, const ExternSaved& other) {
 }
 
 /// The same for ints that are arguments of the traced function: torch's derivative of a power is another one at 0, at 1
-/// and below, and what it reads is asked for once. The number is guarded to stay on its side.
+/// and below, and what it reads is asked for once. The number is guarded to stay on its side; and a size of 0 or 1 to
+/// stay where others have another derivative, as that of `ormqr` without elements is none.
 void ExternBuilder::guard_special_numbers() {
   const std::vector<std::int64_t> hints = symbol_hints(t_.graph().symbols);
   const std::vector<ExternArray> arrays = operand_arrays(hints);
@@ -210,6 +211,30 @@ void ExternBuilder::guard_special_numbers() {
   };
   for (ExternArgument& given : probe.positional) for_each_argument(given, guard);
   for (auto& [name, given] : probe.keywords) for_each_argument(given, guard);
+
+  const auto differs_with = [&](const std::vector<std::int64_t>& symbols) {
+    return predicted(symbols).refusal.empty() &&
+           !same_derivative(now, saved_by(call_, operand_arrays(symbols), symbols, derived_));
+  };
+  std::set<SymbolId> small;
+  for (const auto& value : operand_values_)
+    for (const SymDim& size : value->shape)
+      for (SymbolId symbol : size.symbols())
+        if (hints[symbol.index] <= 1 && !t_.graph().is_late(SymDim(symbol))) small.insert(symbol);
+  // Sizes that have to agree are changed together.
+  for (std::int64_t other : {2, 3}) {
+    std::vector<std::int64_t> all = hints;
+    for (SymbolId symbol : small) all[symbol.index] = other;
+    bool differs = !small.empty() && differs_with(all);
+    for (SymbolId symbol : small) {
+      std::vector<std::int64_t> symbols = hints;
+      symbols[symbol.index] = other;
+      differs = differs || differs_with(symbols);
+    }
+    if (!differs) continue;
+    for (SymbolId symbol : small) t_.decide(SymDim(symbol), Py_EQ, hints[symbol.index]);
+    return;
+  }
 }
 
 ExternArgument ExternBuilder::argument(const V& value) {
