@@ -540,3 +540,12 @@ def test_a_size_of_nothing_says_nothing_of_the_derivative_of_others():
             assert (ours is None) == (eager is None), reflectors
             if eager is not None:
                 torch.testing.assert_close(ours, eager)
+
+
+def test_results_without_a_derivative_of_a_call_that_writes_have_none():
+    def f(x, mean, variance):
+        return torch.native_batch_norm(x, None, None, mean, variance, True, 0.5, 0.1)
+
+    for run in (f, framejit.compile(f)):
+        x = torch.arange(12., requires_grad=True).reshape(2, 2, 3)
+        assert [result.requires_grad for result in run(x, torch.zeros(2), torch.ones(2))] == [True, False, False]

@@ -566,10 +566,15 @@ void ExternBuilder::record() {
 
 /// Of the first results, each by itself, and of all at once.
 void ExternBuilder::add_derivatives(std::size_t returned, const std::vector<ValueId>& values) {
-  const ExternSaved unknown;
   const std::vector<std::int64_t> hints = symbol_hints(t_.graph().symbols);
-  const ExternSaved& saved =
-      call_.mutated.empty() ? saved_by(call_, operand_arrays(hints), hints, derived_) : unknown;
+  ExternSaved saved = saved_by(call_, operand_arrays(hints), hints, derived_);
+  if (!call_.mutated.empty()) {
+    // What is read is no longer what it was; but results without a derivative, as the statistics of native_batch_norm,
+    // have none.
+    ExternSaved unknown;
+    if (saved.paths.size() == returned * derived_.size()) unknown.paths = std::move(saved.paths);
+    saved = std::move(unknown);
+  }
   ExternResultDerivative of{
       0, {}, operands_, operands_, operand_strides_, derived_, call_.recorded ? values.back() : ValueId{}, {}};
   for (std::size_t i = 0; i < saved.operands.size(); ++i) {
