@@ -465,6 +465,10 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
     if (why.empty() && expected.view_of < 0 && i < returned_arrays)
       for (const ArrayView& other : taken)
         if (guard_program::may_overlap(view, other)) why = "its result shares memory with another array";
+    // An array without elements shares no memory.
+    if (why.empty() && expected.view_of < 0 && i < returned_arrays)
+      for (const Ref<>& array : arrays)
+        if (array.get() == found[i]) why = "it returned what it was given";
     if (!why.empty()) return mispredict(why);
     if (expected.view_of >= 0) {
       owned.push_back(copy_of(found[i], "contiguous_format"));

@@ -147,18 +147,23 @@ class Recorded:
         if self.spots is None:
             self.spots = self._spots(args, kwargs)
         if self.spots:
-            leaves, args = [args[spot].detach().requires_grad_() for spot in self.spots], list(args)
+            given, args = [args[spot] for spot in self.spots], list(args)
+            leaves = [tensor.detach().requires_grad_() for tensor in given]
             for spot, leaf in zip(self.spots, leaves):
                 args[spot] = leaf
         else:
             tensors = _each_once(args, kwargs)
-            leaves = [tensors[place].detach().requires_grad_() for place in self.places]
-            by_id = {id(tensors[place]): leaf for place, leaf in zip(self.places, leaves)}
+            given = [tensors[place] for place in self.places]
+            leaves = [tensor.detach().requires_grad_() for tensor in given]
+            by_id = {id(tensor): leaf for tensor, leaf in zip(given, leaves)}
             args, kwargs = _replaced(args, by_id), _replaced(kwargs, by_id)
         with torch.enable_grad():
             returned = self.function(*args, **kwargs)
         made = leaves[0].new_empty(0, dtype=torch.float32)
-        if type(returned) is torch.Tensor:  # most do, and it is no argument, or it would not be a result
+        if type(returned) is torch.Tensor:  # most do
+            for tensor, leaf in zip(given, leaves):
+                if returned is leaf:  # at other sizes than those it was predicted for: whoever calls looks at that
+                    return tensor, made
             made.record = (returned,), leaves
             return returned.detach(), made
         made.record = results, _ = _made(returned, args, kwargs), leaves

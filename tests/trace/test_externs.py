@@ -460,3 +460,16 @@ def test_what_a_schema_says_is_written_is_written_once(function, copied):
             given = stats()
             told.append((call(*given), given))
         torch.testing.assert_close(told[1], told[0])
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_a_call_that_returns_its_argument_at_some_sizes_does_so(gradient):
+    def f(x, n):
+        return torch.nn.functional.local_response_norm(x, n)
+
+    compiled = framejit.compile(f)
+    for shape, n in (((2, 6, 3), 2), ((1, 1, 2), 1), ((0, 1, 2), 1), ((3, 1, 2), 1), ((0, 5, 2), 1)):
+        x = torch.ones(shape, requires_grad=gradient)
+        eager, ours = f(x, n), compiled(x, n)
+        assert (ours is x) == (eager is x)
+        torch.testing.assert_close(ours, eager)
