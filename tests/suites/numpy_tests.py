@@ -14,6 +14,7 @@ import framejit
 import numpy
 import pytest
 
+PARAMETERS = 12  # sets of them for one test: more are thinned evenly
 FOLDER = pathlib.Path(numpy.__file__).parent
 # Not of arrays in this process: they build extensions, start other processes, or look at the files of NumPy.
 LEFT_OUT = {"distutils", "f2py", "typing", "_pyinstaller", "testing"}
@@ -45,7 +46,11 @@ class Plugin:
 
     def pytest_collection_modifyitems(self, config, items):
         kept = [item for item in items if not (self.functions_only and item.cls) and (self.chosen is None or item.nodeid in self.chosen)]
-        items[:] = [item for item in kept if "slow" not in item.keywords and "thread_unsafe_slow" not in item.keywords]
+        kept = [item for item in kept if "slow" not in item.keywords]
+        tests = {}
+        for item in kept:
+            tests.setdefault((item.cls, getattr(item, "originalname", item.name)), []).append(item)
+        items[:] = [item for same in tests.values() for item in same[::max(1, -(-len(same) // PARAMETERS))]]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem):
@@ -55,7 +60,7 @@ class Plugin:
         if not self.run.start(name):
             pytest.skip("it ended a worker before")
         test = self.compile(pyfuncitem.obj)
-        test(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames})
+        test(**{argument: pyfuncitem.funcargs[argument] for argument in pyfuncitem._fixtureinfo.argnames})
         self.run.called()
         return True
 

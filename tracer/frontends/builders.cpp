@@ -408,10 +408,21 @@ Axes all_axes(int rank) {
 }
 
 bool is_sequence(const V& value) {
-  if (value->kind == ValueKind::Tuple || value->kind == ValueKind::List) return true;
+  if (auto* tuple = as<TupleValue>(value)) return !tuple->view_of;  // a view of a dict is none
+  if (value->kind == ValueKind::List) return true;
   if (auto* object = as<ObjectValue>(value))
     return PyTuple_Check(object->object.get()) || PyList_Check(object->object.get());
   return false;
+}
+
+std::vector<V> items_of_sequence(Tracer& tracer, const V& value) {
+  if (!is_sequence(value) && !array_of(value)) {
+    PyTypeObject* type = tracer.type_of(value);
+    const bool numbered = type && type->tp_as_sequence && type->tp_as_sequence->sq_item;
+    if (!numbered || PyType_HasFeature(type, Py_TPFLAGS_DICT_SUBCLASS))
+      unsupported("what has no numbered items where a sequence is taken");
+  }
+  return tracer.sequence_items(value);
 }
 
 Axes axes_argument(Tracer& tracer, const V& axis, int rank) {

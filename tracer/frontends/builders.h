@@ -79,6 +79,8 @@ std::int64_t concrete(Tracer& tracer, const SymDim& size);
 std::int64_t normalise_axis(std::int64_t axis, int rank);              // refuses
 /// A tuple or list, of the trace or from outside.
 bool is_sequence(const V& value);
+/// The items of an argument that the library takes by their numbers: it refuses iterators, sets, dicts and their views.
+std::vector<V> items_of_sequence(Tracer& tracer, const V& value);
 /// None -> all axes; int or tuple/list of ints -> sorted, refuses duplicates.
 Axes axes_argument(Tracer& tracer, const V& axis, int rank);
 Axes all_axes(int rank);

@@ -273,6 +273,9 @@ ExternArgument ExternBuilder::argument(const V& value) {
     case ValueKind::Tuple: case ValueKind::List:
       if (auto* tuple = as<TupleValue>(value); tuple && tuple->view_of)
         give_up("`" + call_.name + "` of " + describe(value));
+      // A deque, which is no list to the library.
+      if (value->kind == ValueKind::List && !PyType_HasFeature(t_.type_of(value), Py_TPFLAGS_LIST_SUBCLASS))
+        give_up("`" + call_.name + "` of " + describe(value));
       result.kind = value->kind == ValueKind::Tuple ? ExternArgument::Kind::Tuple : ExternArgument::Kind::List;
       for (const V& item : t_.sequence_items(value)) result.items.push_back(argument(item));
       return result;

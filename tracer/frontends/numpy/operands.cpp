@@ -124,7 +124,7 @@ Operand numpy_operand(Tracer& tracer, const V& value) {
       return Operand{tracer.new_array(Library::Numpy, number->contents), nullptr, Operand::Weak::No};
     return number_operand(value, number->dtype == DType::F64 ? Operand::Weak::Float : Operand::Weak::Int);
   }
-  if (value->kind == ValueKind::Tuple || value->kind == ValueKind::List)
+  if (value->kind != ValueKind::Object && is_sequence(value))
     return Operand{sequence_array(tracer, value), nullptr, Operand::Weak::No};
   auto* held = as<ObjectValue>(value);
   if (!held) unsupported("a NumPy function on this object");
@@ -355,7 +355,7 @@ SymDim element_count(const Dims& shape, const Axes& axes) {
 
 std::vector<V> numpy_sequence(Tracer& tracer, const V& value) {
   if (array_of(value)) return array_iterate(tracer, value);
-  return tracer.sequence_items(value);
+  return items_of_sequence(tracer, value);
 }
 
 }  // namespace fj

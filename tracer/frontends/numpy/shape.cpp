@@ -566,7 +566,7 @@ V numpy_roll(Tracer& tracer, const Arguments& arguments) {
   auto values = [&](const V& v) {
     const bool scalar = tracer.int_expression(v) || tracer.scalar_index(v) || is_known_scalar(tracer, v) ||
                         computed_integer(tracer, v).valid();
-    return scalar ? std::vector<V>{v} : tracer.sequence_items(v);
+    return scalar ? std::vector<V>{v} : items_of_sequence(tracer, v);
   };
   const std::vector<V> shifts = values(p.required("shift"));
   std::vector<std::int64_t> axes{0};

@@ -77,7 +77,7 @@ DType number_dtype(DType dtype) { return dtype == DType::F64 ? torch_default_dty
 
 /// Elements of nested lists, their shape: Python numbers, and tensors of no axes, which torch asks for theirs.
 void flatten_numbers(Tracer& tracer, const V& value, std::size_t depth, Dims& shape, TorchOperands& numbers) {
-  const bool sequence = value->kind == ValueKind::List || value->kind == ValueKind::Tuple;
+  const bool sequence = value->kind != ValueKind::Object && is_sequence(value);
   if (!sequence) {
     if (Array x = array_of(value)) {
       if (x->library != Library::Torch || !x->shape.empty()) unsupported("tensor() of tensors with axes, or of arrays");

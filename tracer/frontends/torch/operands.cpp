@@ -89,6 +89,9 @@ Array torch_tensor(Tracer& tracer, const V& value) {
 
 std::vector<Array> torch_tensors(Tracer& tracer, const V& sequence) {
   if (array_of(sequence)) unsupported("a tensor as a sequence of tensors");
+  PyTypeObject* type = tracer.type_of(sequence);
+  if (!type || !PyType_HasFeature(type, Py_TPFLAGS_TUPLE_SUBCLASS | Py_TPFLAGS_LIST_SUBCLASS))
+    unsupported("what is no tuple or list where tensors are taken");
   std::vector<Array> result;
   for (const V& item : tracer.sequence_items(sequence)) result.push_back(torch_tensor(tracer, item));
   return result;
