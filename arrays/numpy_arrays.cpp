@@ -160,11 +160,15 @@ bool warns_of_writes(PyObject* numpy_array) {
   return (unsigned(PyArray_FLAGS(array_of(numpy_array))) & kWarnOnWrite) != 0;
 }
 
+/// Metadata of a dtype, and names for parts of a number, go on to views and copies.
+bool has_more_than_a_type(const PyArray_Descr* descr) {
+  return PyDataType_METADATA(descr) != nullptr || PyDataType_NAMES(descr) != nullptr;
+}
+
 bool read_numpy(PyObject* object, ArrayView& view) {
   PyArrayObject* array = array_of(object);
   const auto dtype = from_type_number(PyArray_TYPE(array));
-  // Metadata of a dtype goes on to views and copies.
-  if (!dtype || !PyArray_ISNOTSWAPPED(array) || PyDataType_METADATA(PyArray_DESCR(array))) return false;
+  if (!dtype || !PyArray_ISNOTSWAPPED(array) || has_more_than_a_type(PyArray_DESCR(array))) return false;
   view.dtype = *dtype;
   view.rank = PyArray_NDIM(array);
   view.shape = reinterpret_cast<const std::int64_t*>(PyArray_DIMS(array));
@@ -327,7 +331,7 @@ std::optional<DType> dtype_from_numpy(PyObject* object) {
   if (!ready()) return std::nullopt;
   if (PyArray_DescrCheck(object)) {
     const auto* descr = reinterpret_cast<PyArray_Descr*>(object);
-    if (descr->byteorder == NPY_OPPBYTE || PyDataType_METADATA(descr)) return std::nullopt;
+    if (descr->byteorder == NPY_OPPBYTE || has_more_than_a_type(descr)) return std::nullopt;
     return from_type_number(descr->type_num);
   }
   if (PyType_Check(object)) {

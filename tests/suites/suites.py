@@ -129,7 +129,7 @@ def report(records, names):
         for unit, differences in by_unit.items():
             for difference in differences[:ALIKE]:
                 print(f"  {unit} | {difference['place']} | " + difference["text"].replace("\n", "\n      "))
-    for row in known.stale(rows, names, {record["unit"] for record in records}):
+    for row in known.stale(rows, units.names(), {record["unit"] for record in records}):
         print(f"\nno longer differs, though known.toml lists it: {row.unit} {row.kind}")
     for reason in units.absent():
         print("\nnot run: " + reason)

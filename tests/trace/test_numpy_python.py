@@ -220,3 +220,11 @@ def test_sizes_counted_by_numpy_are_known():
         return x, np.zeros(n - 9) + n % 5
 
     same_as_eager(f, np.ones((3, 4)), breaks=())
+
+
+def test_a_number_with_named_parts_keeps_them():
+    parts = np.dtype(("i4", [("low", "<i2"), ("high", "<i2")]))
+    array = np.arange(4, dtype="i4").view(parts)
+    for function in (lambda x: x + 1, lambda x: np.zeros(3, parts), lambda x: x.copy(), lambda x: np.arange(4).astype(parts), lambda x: x.view(parts)["low"]):
+        eager, ours = function(array), framejit.compile(function)(array)
+        assert repr(ours) == repr(eager)
