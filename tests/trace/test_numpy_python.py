@@ -228,3 +228,19 @@ def test_a_number_with_named_parts_keeps_them():
     for function in (lambda x: x + 1, lambda x: np.zeros(3, parts), lambda x: x.copy(), lambda x: np.arange(4).astype(parts), lambda x: x.view(parts)["low"]):
         eager, ours = function(array), framejit.compile(function)(array)
         assert repr(ours) == repr(eager)
+
+
+def test_a_derived_array_on_the_left_takes_an_object_with_a_reflected_operator():
+    class Derived(np.ndarray):
+        pass
+
+    class Other:
+        def __radd__(self, element):
+            return "result"
+
+    def f(x):
+        result = x + Other()
+        return result.shape, result.tolist()
+
+    x = np.arange(3).view(Derived)
+    assert framejit.compile(f)(x) == f(x) == ((3,), ["result"] * 3)

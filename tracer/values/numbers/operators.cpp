@@ -340,6 +340,12 @@ bool compared_by_c(TraceRun& tracer, const V& a, const V& b) {
   return takes_number(left, right);
 }
 
+bool is_derived_from_ndarray(PyTypeObject* type) {
+  Ref<> ndarray = numpy_module() ? Ref<>::steal(PyObject_GetAttrString(numpy_module(), "ndarray")) : Ref<>();
+  PyErr_Clear();
+  return ndarray && PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(ndarray.get()));
+}
+
 }  // namespace
 
 std::optional<V> try_operator(TraceRun& t, const BinaryMethods& row, bool in_place, const V& a, const V& b) {
@@ -367,6 +373,9 @@ std::optional<V> try_operator(TraceRun& t, const BinaryMethods& row, bool in_pla
     reflected = false;
   }
   if (V answer = attempt(a, b, row.method)) return answer;
+  // A class of ndarray's takes any object, each for an element of its own array.
+  if (reflected && a->kind == ValueKind::Object && is_derived_from_ndarray(left) && !python_method(t, a, row.method))
+    break_graph(BreakReason::UnsupportedArray, "an operation of " + describe(a) + " and " + describe(b));
   if (reflected && (python_method(t, a, row.method) || !taken_by_c(t, row.method, a, b)))
     if (V answer = attempt(b, a, row.reflected)) return answer;
   return std::nullopt;
