@@ -244,3 +244,11 @@ def test_a_derived_array_on_the_left_takes_an_object_with_a_reflected_operator()
 
     x = np.arange(3).view(Derived)
     assert framejit.compile(f)(x) == f(x) == ((3,), ["result"] * 3)
+
+
+def test_an_array_that_is_written_may_be_given_by_its_name():
+    def f(x):
+        np.copyto(dst=x, src=x * 2)
+        np.putmask(a=x, mask=x > 2, values=x)  # takes it by its place only
+
+    same_as_eager(f, np.arange(3.0), compiles=False)

@@ -378,7 +378,8 @@ void ExternBuilder::prepare_numpy() {
   ArrayValue any;
   note_array(t_, any);
   if (!t_.uses_torch) t_.externs->operand_library = Library::Numpy;
-  if (numpy_->writes) write_numpy(call_.positional.at(0));
+  if (numpy_->writes && call_.positional.empty()) give_up("`" + call_.name + "` of an array by its name");
+  if (numpy_->writes) write_numpy(call_.positional[0]);
   Ref<> inputs = Ref<>::steal(PyObject_GetAttrString(ufunc_.get(), "nin"));
   PyErr_Clear();
   for (std::size_t i = inputs ? PyLong_AsSize_t(inputs.get()) : call_.positional.size(); i < call_.positional.size();
