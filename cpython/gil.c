@@ -23,6 +23,13 @@ const volatile uint8_t* fj_pending_word(PyThreadState* thread) {
 #endif
 }
 
+const volatile uint8_t* fj_signal_word(PyThreadState* thread) {
+#if PY_VERSION_HEX < 0x030D0000
+  if (fj_handles_signals()) return (const volatile uint8_t*)&_PyRuntime.ceval.signals_pending;
+#endif
+  return fj_pending_word(thread);
+}
+
 typedef struct {
   PyCodeObject* code;
   PyObject* exception;  /* NULL: handed on */

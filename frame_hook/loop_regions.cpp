@@ -340,7 +340,7 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   for (int place : loop_.memories) memories.push_back(place < 0 ? nullptr : entrance.arrays[array++].data);
   RegionHeap heap;
   std::vector<Cell> left(most_left_);
-  const volatile std::uint8_t* const asked = fj_pending_word(thread);
+  const CompiledRegion::Asked asked{fj_pending_word(thread), fj_signal_word(thread)};
   const bool improved = takes_improved();
   const CompiledRegion& code = improved ? *improved_->code : *code_;
   PyThreadState* const self = fj_release_gil();

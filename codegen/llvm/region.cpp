@@ -56,6 +56,8 @@ class RegionEmitter {
     }
     for (std::size_t i = 0; i < region_.memories.size(); ++i)
       memories_.push_back(b.CreateLoad(pointer, b.CreateConstGEP1_64(pointer, function_->getArg(1), i)));
+    for (std::size_t i = 0; i < asked_.size(); ++i)
+      asked_[i] = b.CreateLoad(pointer, b.CreateConstGEP1_64(pointer, function_->getArg(3), i));
     b.CreateBr(blocks_[0]);
     for (std::size_t i = 0; i < region_.blocks.size(); ++i) {
       b.SetInsertPoint(blocks_[i]);
@@ -236,7 +238,8 @@ class RegionEmitter {
       case region::Code::LeaveIf: leave_if(value(instruction.operands[0]), instruction.leave); return nullptr;
       case region::Code::LeaveIfReported: leave_if_reported(instruction); return nullptr;
       case region::Code::LeaveIfAsked: {
-        Value* asked = b.CreateLoad(b.getInt8Ty(), function_->getArg(3), /*isVolatile=*/true);
+        Value* asked = b.getInt8(0);
+        for (Value* byte : asked_) asked = b.CreateOr(asked, b.CreateLoad(b.getInt8Ty(), byte, /*isVolatile=*/true));
         leave_if(b.CreateICmpNE(asked, b.getInt8(0)), instruction.leave);
         return nullptr;
       }
@@ -283,6 +286,7 @@ class RegionEmitter {
   llvm::Function* function_ = nullptr;
   std::vector<BasicBlock*> blocks_;
   std::vector<Value*> values_, memories_;
+  std::array<Value*, 2> asked_{};  // where the bytes are that say so
   llvm::MDNode* domain_ = nullptr;
   std::map<int, llvm::MDNode*> scopes_;
 };

@@ -2,6 +2,7 @@
 /// registers, loads and stores in the order of the text.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -20,18 +21,18 @@ class CompiledRegion {
  public:
   /// A scalar as the low bytes of a cell, in its form in memory.
   using Cell = std::uint64_t;
+  using Asked = std::array<const volatile std::uint8_t*, 2>;
 
   /// `memories`: where each begins; the code checks no index. `left` has room for the values of every exit. Returns the
-  /// exit's number. `asked`: not 0 as soon as the region is to be left (leave_if_asked). Needs no lock.
+  /// exit's number. `asked`: one is not 0 as soon as the region is to be left (leave_if_asked). Needs no lock.
   /// `heap`: what the region allocates is there until it is destroyed.
-  int run(const Cell* inputs, void* const* memories, Cell* left, const volatile std::uint8_t* asked,
-          RegionHeap& heap) const {
-    return function_(inputs, memories, left, asked, &heap);
+  int run(const Cell* inputs, void* const* memories, Cell* left, const Asked& asked, RegionHeap& heap) const {
+    return function_(inputs, memories, left, asked.data(), &heap);
   }
 
  private:
   friend std::unique_ptr<CompiledRegion> compile_region(const region::Region&, const Target&, Tier);
-  using Function = int (*)(const Cell*, void* const*, Cell*, const volatile std::uint8_t*, RegionHeap*);
+  using Function = int (*)(const Cell*, void* const*, Cell*, const volatile std::uint8_t* const*, RegionHeap*);
   std::shared_ptr<const Code> code_;
   Function function_ = nullptr;
 };

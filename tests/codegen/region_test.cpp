@@ -6,6 +6,7 @@
 #include <limits>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "codegen/llvm/region.h"
 #include "graph_ir/ops.h"
@@ -76,10 +77,11 @@ void expect_same(const Region& region, const std::vector<Scalar>& inputs, const 
     std::vector<void*> places;
     for (std::size_t i = 0; i < actual.size(); ++i)
       places.push_back(region.memories[i].heap ? nullptr : actual[i].data.data());
-    const volatile std::uint8_t asked = 0;
+    const volatile std::uint8_t never = 0;
+    const CompiledRegion::Asked asked{&never, &never};
     const auto compiled = compile_region(region, target_for(""), tier);
     RegionHeap heap;
-    ASSERT_EQ(compiled->run(cells.data(), places.data(), out.data(), &asked, heap), left.exit) << region::print(region);
+    ASSERT_EQ(compiled->run(cells.data(), places.data(), out.data(), asked, heap), left.exit) << region::print(region);
     const std::vector<DType> types = types_of_exit(region, left.exit);
     for (std::size_t i = 0; i < types.size(); ++i)
       EXPECT_TRUE(same(scalar_of(types[i], out[i]), left.values[i])) << i << "\n" << region::print(region);
@@ -264,10 +266,12 @@ TEST(RegionCode, LeavesAsAsked) {
   const auto compiled = compile_region(region, target_for(""), Tier::Optimised);
   const std::uint64_t input = 7;
   std::uint64_t out = 0;
-  const volatile std::uint8_t asked = 1;
+  const volatile std::uint8_t no = 0, yes = 1;
   RegionHeap heap;
-  EXPECT_EQ(compiled->run(&input, nullptr, &out, &asked, heap), 0);
-  EXPECT_EQ(out, 7u);
+  for (const CompiledRegion::Asked& asked : {CompiledRegion::Asked{&yes, &no}, CompiledRegion::Asked{&no, &yes}}) {
+    EXPECT_EQ(compiled->run(&input, nullptr, &out, asked, heap), 0);
+    EXPECT_EQ(std::exchange(out, 0), 7u);
+  }
 }
 
 /// Nested loops and branches over scalars and memory of several dtypes.
