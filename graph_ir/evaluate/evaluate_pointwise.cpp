@@ -1,6 +1,7 @@
 // One element at a time: the meaning of the pointwise rows of ops.def.
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "graph_ir/evaluate/elements.h"
 #include "graph_ir/evaluate/evaluate.h"
@@ -199,6 +200,7 @@ T integer_division(Op op, T a, T b, std::uint32_t& status) {
   }
   if constexpr (std::is_signed_v<T>) {
     const bool is_quotient = op == Op::floor_div || op == Op::trunc_div;
+    if (op == Op::floor_div && b == T(-1) && a == std::numeric_limits<T>::min()) status |= kFloatOverflow;
     if (b == T(-1)) return is_quotient ? T(0 - wide(a)) : T(0);  // the smallest value / -1 wraps
     const T quotient = T(a / b), rest = T(a % b);
     const bool adjust = rest != 0 && (rest < 0) != (b < 0);

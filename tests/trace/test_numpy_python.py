@@ -1,4 +1,5 @@
 """NumPy's functions that are Python code are traced as any Python code, and what that code asks on its way is answered while tracing."""
+import operator
 import warnings
 
 import numpy as np
@@ -252,3 +253,30 @@ def test_an_array_that_is_written_may_be_given_by_its_name():
         np.putmask(a=x, mask=x > 2, values=x)  # takes it by its place only
 
     same_as_eager(f, np.arange(3.0), compiles=False)
+
+
+@pytest.mark.parametrize("base", [float, int, complex])
+@pytest.mark.parametrize("method, operation", [("__radd__", operator.add), ("__rsub__", operator.sub), ("__rpow__", operator.pow), ("__mul__", operator.mul),
+                                               ("__eq__", operator.eq), ("__gt__", operator.lt)])
+def test_numpy_asks_no_method_of_a_class_of_numbers_that_the_function_makes(base, method, operation):
+    def f(x):
+        Number = type("Number", (base,), {method: lambda self, other: method})
+        results = []
+        for a, b in ((x, Number(1)), (Number(1), x)):
+            try:
+                results.append(operation(a, b))
+            except TypeError:  # complex numbers have no order
+                results.append("refused")
+        return [(type(result).__name__, str(result)) for result in results]
+
+    for x in (np.float16(2), np.float64(2), np.int8(3), np.ones(2)):
+        assert framejit.compile(f)(x) == f(x)
+
+
+def test_a_quotient_of_constants_overflows_aloud():
+    for f in (lambda a, b: np.floor_divide(a, b), lambda a, b: np.divmod(a, b)[0], lambda a, b: a // b):
+        for dtype in (np.int8, np.int16, np.int64):
+            with pytest.warns(RuntimeWarning, match="overflow"):
+                assert framejit.compile(f)(np.iinfo(dtype).min, dtype(-1)) == np.iinfo(dtype).min
+            with pytest.warns(RuntimeWarning, match="overflow"):
+                assert framejit.compile(f)(dtype(np.iinfo(dtype).min), dtype(-1)) == np.iinfo(dtype).min

@@ -340,15 +340,47 @@ bool compared_by_c(TraceRun& tracer, const V& a, const V& b) {
   return takes_number(left, right);
 }
 
+/// A class of NumPy's; null: it is not imported.
+PyTypeObject* numpy_type(const char* name) {
+  PyObject* type = numpy_module() ? PyObject_GetAttrString(numpy_module(), name) : nullptr;
+  if (!type) PyErr_Clear();
+  return reinterpret_cast<PyTypeObject*>(type);  // for good
+}
+
 bool is_derived_from_ndarray(PyTypeObject* type) {
-  Ref<> ndarray = numpy_module() ? Ref<>::steal(PyObject_GetAttrString(numpy_module(), "ndarray")) : Ref<>();
-  PyErr_Clear();
-  return ndarray && PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(ndarray.get()));
+  static PyTypeObject* found = nullptr;
+  PyTypeObject* const ndarray = found ? found : found = numpy_type("ndarray");
+  return ndarray && PyType_IsSubtype(type, ndarray);
 }
 
 }  // namespace
 
+/// A number of a derived class beside an array or a scalar of NumPy's, which takes it for one of its own dtypes and asks
+/// none of the class's methods. asked, reflected: those that Python would ask, of the left and of the right one.
+static bool is_derived_number_beside_numpy(TraceRun& t, const V& a, const V& b, const char* asked,
+                                           const char* reflected) {
+  static PyTypeObject* found = nullptr;
+  PyTypeObject* const generic = found ? found : found = numpy_type("generic");
+  const auto of_numpy = [&](const V& value) {
+    if (auto* array = as<ArrayValue>(value)) return array->library == Library::Numpy;
+    const bool is_class = value->kind == ValueKind::Object || value->kind == ValueKind::Instance;
+    return is_class && generic && PyType_IsSubtype(t.type_of(value), generic);
+  };
+  const auto is_derived = [&](const V& value, const char* method) {
+    auto* instance = as<InstanceValue>(value);
+    if (instance ? !instance->contents : value->kind != ValueKind::Object) return false;
+    PyTypeObject* type = t.type_of(value);
+    for (PyTypeObject* base : {&PyFloat_Type, &PyLong_Type, &PyComplex_Type, generic})
+      if (base && type != base && PyType_IsSubtype(type, base))
+        return instance != nullptr || python_method(t, value, method);
+    return false;
+  };
+  return (of_numpy(a) && is_derived(b, reflected)) || (of_numpy(b) && is_derived(a, asked));
+}
+
 std::optional<V> try_operator(TraceRun& t, const BinaryMethods& row, bool in_place, const V& a, const V& b) {
+  if (is_derived_number_beside_numpy(t, a, b, row.method, row.reflected))
+    break_graph(BreakReason::UnsupportedObject, "an operation of " + describe(a) + " and " + describe(b));
   auto attempt = [&](const V& self, const V& other, const char* name) -> V {
     V method = python_method(t, self, name);
     if (!method) return nullptr;
@@ -651,6 +683,8 @@ V scalar_abs(TraceRun& t, const V& value) {
 
 /// What the classes of a and b say in Python; nothing: they leave it to C code.
 std::optional<V> try_comparison(TraceRun& t, int comparison, const V& a, const V& b) {
+  if (is_derived_number_beside_numpy(t, a, b, kComparisonMethod[comparison], kComparisonMethod[kReflected[comparison]]))
+    break_graph(BreakReason::UnsupportedObject, "a comparison of " + describe(a) + " and " + describe(b));
   auto attempt = [&](const V& self, const V& other, int asked) -> std::optional<V> {
     V method = python_method(t, self, kComparisonMethod[asked]);
     bool inverted = false;
