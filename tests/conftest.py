@@ -3,6 +3,7 @@ import atexit
 import os
 import pathlib
 import shutil
+import signal
 import sys
 import tempfile
 
@@ -15,6 +16,10 @@ atexit.register(shutil.rmtree, _cache, ignore_errors=True)
 os.environ["FRAMEJIT_CACHE_FOLDER"] = _cache
 # What runs compiled must not depend on how busy the machine is; test_retire.py gives the times.
 os.environ.setdefault("FRAMEJIT_RETIRE", "0")
+
+# Tests of Ctrl-C wait for it, in processes of their own too: a shell has what it runs in the background ignore it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 for folder in ("../examples", "fuzz"):
