@@ -123,8 +123,8 @@ bool fj_handles_signals(void);
 /* A byte that is not 0 while the evaluator has to look at something between two instructions: a signal, a thread that waits
  * for the GIL. It may be read without the GIL. */
 const volatile uint8_t* fj_pending_word(PyThreadState* thread);
-/* The same for a thread that has no GIL meanwhile, on which signal handlers run: before CPython 3.13 another thread that
- * takes the GIL may take the note away, for as long as this one does not ask for it. */
+/* The same for a thread that has no GIL meanwhile, on which signal handlers run: before CPython 3.13 another thread
+ * that takes the GIL may take the note away, for as long as this one does not ask for it. */
 const volatile uint8_t* fj_signal_word(PyThreadState* thread);
 /* CPython raises `exception` where it comes to `line` of `file`, before that line runs; if there is no such line (file
  * NULL, or a function traces already) at the next place where it looks for signals, but not at the RESUME of `code`,

@@ -100,7 +100,8 @@ const char* name_of(Library library) { return library == Library::Numpy ? "numpy
 /// (library, dtype, shape, strides in elements).
 py::object array_object(const ArrayExpectation& array) {
   const bool of_numpy = std::string_view(array.type->tp_name).starts_with("numpy");
-  return py::make_tuple(name_of(of_numpy ? Library::Numpy : Library::Torch), std::string(name(array.dtype)), sizes_object(array.shape), sizes_object(array.strides));
+  return py::make_tuple(name_of(of_numpy ? Library::Numpy : Library::Torch), std::string(name(array.dtype)),
+                        sizes_object(array.shape), sizes_object(array.strides));
 }
 
 py::dict described(const Segment& segment, const Traced& traced) {

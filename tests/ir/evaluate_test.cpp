@@ -76,7 +76,13 @@ TEST(Evaluate, QuotientsOfIntegersFollowPythonOrC) {
 TEST(Evaluate, IntegerDivisionByZeroIsReported) {
   EXPECT_EQ(run(Op::floor_div, {integers(DType::I64, {1}), integers(DType::I64, {0})}).status, kIntegerDivisionByZero);
   EXPECT_EQ(run(Op::mod, {integers(DType::U8, {1}), integers(DType::U8, {0})}).status, kIntegerDivisionByZero);
-  EXPECT_EQ(run(Op::floor_div, {integers(DType::I64, {INT64_MIN}), integers(DType::I64, {-1})}).status, kOk);
+}
+
+TEST(Evaluate, TheLowestIntegerByMinusOneOverflows) {
+  const DenseArray lowest = integers(DType::I64, {INT64_MIN}), by = integers(DType::I64, {-1});
+  EXPECT_EQ(run(Op::floor_div, {lowest, by}).status, kFloatOverflow);  // as NumPy reports it
+  EXPECT_EQ(run(Op::mod, {lowest, by}).status, kOk);
+  EXPECT_EQ(run(Op::trunc_div, {lowest, by}).status, kOk);
 }
 
 TEST(Evaluate, QuotientsOfFloatsFollowPython) {

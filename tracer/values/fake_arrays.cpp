@@ -220,8 +220,11 @@ void TraceRun::note_clone(ValueId value) { gradients->copies.clones.insert(value
 void TraceRun::note_layout(const ArrayValue& array, const ArrayValue* result) {
   if (!layouts) return;
   const auto* from_outside = static_cast<const ArrayValue*>(array.storage->input_array);
-  layouts->answers.push_back({array.storage, result ? result->storage : nullptr,
-                              from_outside ? from_outside->source : nullptr, array.storage->contents, result == nullptr});
+  LayoutLedger::Answer answer{array.storage, {}, nullptr, array.storage->contents};
+  if (from_outside) answer.source = from_outside->source;
+  if (result) answer.result = result->storage;
+  answer.seen = result == nullptr;
+  layouts->answers.push_back(std::move(answer));
 }
 
 void TraceRun::note_torch() {

@@ -274,7 +274,8 @@ V numpy_astype(Tracer& tracer, const Arguments& arguments) {
   if (p.text("casting", "unsafe") != "unsafe") p.refuse("the argument 'casting'");
   if (is_complex(dtype) || is_complex(x->dtype)) p.refuse("complex numbers");
   const std::string order = p.text("order", "K");
-  const bool may_be_itself = !p.flag("copy", true) && dtype == x->dtype, itself = may_be_itself && lies_in(tracer, *x, order);
+  const bool may_be_itself = !p.flag("copy", true) && dtype == x->dtype;
+  const bool itself = may_be_itself && lies_in(tracer, *x, order);
   Array result = itself ? x : ordered_copy(tracer, x, dtype, order);
   if (may_be_itself) tracer.note_layout(*x, result.get());
   if (itself) return p.required("a");

@@ -355,8 +355,8 @@ bool is_derived_from_ndarray(PyTypeObject* type) {
 
 }  // namespace
 
-/// A number of a derived class beside an array or a scalar of NumPy's, which takes it for one of its own dtypes and asks
-/// none of the class's methods. asked, reflected: those that Python would ask, of the left and of the right one.
+/// A number of a derived class beside an array or a scalar of NumPy's, which takes it for one of its own dtypes and
+/// asks none of the class's methods. asked, reflected: those that Python would ask, of the left and of the right one.
 static bool is_derived_number_beside_numpy(TraceRun& t, const V& a, const V& b, const char* asked,
                                            const char* reflected) {
   static PyTypeObject* found = nullptr;
