@@ -203,7 +203,7 @@ def test_nothing_is_leaked():
             arrays.numpy_scalar(array), arrays.numpy_scalar_dtype(np.float32(1)), arrays.dtype_object("numpy", "f32"), trapped()
             arrays.describe(np.zeros(1, object)), arrays.dtype_from_object(np.float32), arrays.dtype_from_object(np.dtype("f4"))
         growth = sys.getallocatedblocks() - before
-    assert growth < 50
+    assert growth < 100  # one block per pass are 200
 
 
 def test_a_process_without_the_libraries_works():
