@@ -96,6 +96,12 @@ class Segment {
   std::vector<bool> inference_outputs;             // made in torch's inference mode; may be shorter than the outputs
   std::vector<SourceRef> lie_as_traced;            // of a graph that is edited or kept: with arrays that lie otherwise
   std::vector<int> laid_outputs;                   // it would be another one; outputs that lie so whatever those do
+  struct AutogradAnswer {
+    const char* asked;  // "requires_grad", "is_leaf", "is_inference"; "is_grad_enabled", "is_inference_mode_enabled"
+    SourceRef source;   // of the array; null: of the mode
+    bool answer;
+  };
+  std::vector<AutogradAnswer> autograd_as_traced;  // of such a graph: what its code has got
   std::uint32_t collects = 0;                      // KernelStatus bits that fail the program, for NumPy to report
   std::shared_ptr<Derivative> derivative;          // if a result needs a gradient
   bool eager_gradient = false;  // a result needs a gradient that only torch can give: not run compiled

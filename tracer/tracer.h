@@ -75,6 +75,9 @@ struct TraceRequest {
   std::function<std::string(int device)> refusal;
 };
 
+/// What code asks of an array, or of torch's modes, that decides nothing of its values by itself.
+enum class AutogradFact : std::uint8_t { RequiresGrad, IsLeaf, IsInference, GradMode, InferenceMode };
+
 /// What the front ends see of a trace. The one implementation is TraceRun (interpreter/trace_run.h), a new object each
 /// time that the trace is run.
 class Tracer {
@@ -181,6 +184,8 @@ class Tracer {
   /// The trace goes on as it does because the array lies in memory as it does: the user's code sees how, or what is
   /// `result` would, in another layout, be a copy, or be none.
   virtual void note_layout(const ArrayValue& array, const ArrayValue* result = nullptr) = 0;
+  /// The user's code sees this of the array, which is so.
+  virtual void note_autograd(const ArrayValue& array, AutogradFact what, bool answer) = 0;
   /// The trace relies on torch's modes.
   virtual void note_torch() = 0;
 

@@ -127,6 +127,10 @@ py::dict described(const Segment& segment, const Traced& traced) {
   py::list lie_as_traced;
   for (SourceRef source : segment.lie_as_traced) lie_as_traced.append(source->text());
   result["lie_as_traced"] = lie_as_traced;
+  py::list autograd;
+  for (const auto& [asked, source, answer] : segment.autograd_as_traced)
+    autograd.append(py::make_tuple(asked, source ? py::object(source_object(source)) : py::none(), answer));
+  result["autograd_as_traced"] = autograd;
   py::list libraries;
   for (Library library : segment.output_library) libraries.append(name_of(library));
   result["libraries"] = libraries;

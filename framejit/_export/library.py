@@ -22,7 +22,7 @@ from framejit._export.header import text_of
 from framejit._export.ranges import holds, intervals
 from framejit._graph.code import evaluated
 from framejit._graph.dtypes import library_name
-from framejit._graph.signature import refuse_other_layouts
+from framejit._graph.signature import refuse_other_arrays
 from framejit._graph.files import graph_type
 from framejit._support.files import write_whole
 
@@ -236,7 +236,7 @@ def refuse(graph):
 
 def sizes_of(program, names):
     graph, data, found = program.graph, program.graph._saved.signature, []
-    refuse_other_layouts("build", graph)
+    refuse_other_arrays("build", graph)
     for number, symbol in enumerate(graph.symbols):
         if symbol.definition is not None or symbol.late:
             continue

@@ -533,7 +533,7 @@ def to_onnx(graph, path, opset):
     if type(opset) is not int or not OLDEST <= opset <= newest:
         raise GraphError(f"{graph._title()} is written as ONNX of an opset from {OLDEST} to {newest}, the newest that the package onnx "
                          f"has, not {opset!r}")
-    signature.refuse_other_layouts(f"{graph._title()} can't be written as ONNX", graph)
+    signature.refuse_other_arrays(f"{graph._title()} can't be written as ONNX", graph)
     _write(onnx, _model(onnx, graph, opset), os.fspath(path), graph)
 
 

@@ -99,6 +99,7 @@ def of(capture, graph):
             raise refused(f"{in_words(source[0])} is an array of another library than the other arrays")
     if ({"numpy", "torch"} - {capture.library}) & {library_of(node.attrs["callee"]) for node in graph.find(op="extern_call")}:
         raise refused("it calls functions of both libraries")
+    leaves = {f"{source[0]}.is_leaf" for asked, source, _ in found["autograd_as_traced"] if asked == "is_leaf" and source is not None}
     for kind, text, place, source, value, number, symbol, array in found["guards"]:
         if kind == "Relation":
             conditions.append({"sizes": text})
@@ -108,7 +109,7 @@ def of(capture, graph):
                                "strides": list(strides) if source[0] in found_as else None})
         elif source is not None and kind in ("SameObject", "NotSame"):
             conditions.extend(_same(kind, text, places))
-        elif source is not None and source[0] in places and kind not in ("Array", "NoOverlap", "TypeVersion"):
+        elif source is not None and source[0] in places and kind not in ("Array", "NoOverlap", "TypeVersion") and source[0] not in leaves:
             condition = _condition(kind, value, number)
             if kind == "TypeIs" and condition is None or kind in ("HasKey", "LacksKey") and places[source[0]] is None:
                 continue  # an object of a class: only its attributes count
@@ -118,6 +119,10 @@ def of(capture, graph):
                 integers[str(symbol)] = places[source[0]]
                 condition = {"type": "int"}
             conditions.append({"argument": places[source[0]], **condition})
+    for asked, source, answer in found["autograd_as_traced"]:
+        place = None if source is None else places.get(source[0])
+        if source is None or place is not None:
+            conditions.append({"autograd": asked, "answer": answer, **({} if place is None else {"argument": place})})
     return {"function": function, "parameters": parameters, "inputs": inputs, "conditions": conditions, "integers": integers,
             "result": _result(found["recipe"], found["inputs"], inputs, capture, refused), "laid": list(found["laid_outputs"]),
             "converted": [i for i, library in enumerate(found["libraries"]) if library != capture.library]}
@@ -223,9 +228,12 @@ def _refuse_in(result, refused):
 
 # ---- from data to a function
 
+_AUTOGRAD = {"requires_grad": "x.requires_grad", "is_leaf": "x.is_leaf", "is_inference": "x.is_inference()"}
+_MODES = ("is_grad_enabled", "is_inference_mode_enabled")
+
 # What the function's text calls, beside its parameters, sizes and inputs: another name where a parameter has this one.
 _OWN = ("len", "type", "isinstance", "hasattr", "str", "repr", "list", "tuple", *_TYPES, "GraphError", "_apart", "_sign", "_body", "_state",
-        "_missing", "_view", "_laid", "_field", "_inside", "_array", "_other", "_dtypes", "_results", "_returned", "_elsewise", "_numpy", "_torch", "_converted")
+        "_missing", "_view", "_laid", "_field", "_inside", "_array", "_other", "_dtypes", "_results", "_returned", "_elsewise", "_numpy", "_torch", "_converted", *(f"_{mode}" for mode in _MODES))
 _SHAPES = re.compile(r"_x\d+|_dtype\d+|s\d+")
 
 
@@ -294,7 +302,7 @@ class _Writer:
             self.line("if name is _missing:\n    raise GraphError(message)", name=code.name(name),
                       message=f"the graph of {core.name} was saved without the default of {name}: give it")
         for condition in signature["conditions"]:
-            if "sizes" not in condition and "array" not in condition:
+            if not {"sizes", "array", "autograd"} & set(condition):
                 self.condition(condition)
         self.program()
         inputs, shapes = [], {}
@@ -315,6 +323,9 @@ class _Writer:
         arrays = [condition for condition in signature["conditions"] if "array" in condition]
         for condition in arrays:
             self.array(condition, shapes)
+        for condition in signature["conditions"]:
+            if "autograd" in condition:
+                self.autograd(condition)
         for number in core.integers:
             path = signature["integers"].get(str(number))
             if path is None and f"s{number}" in shapes:  # of an array that the graph does not read
@@ -452,6 +463,24 @@ class _Writer:
             elif code.is_symbol(size):
                 shapes.setdefault(size, here)
         self.refuse(code.any_of(tests), f"{shown}: an array of {library}, {short}[{', '.join(map(str, shape))}]", x)
+
+    def autograd(self, condition):
+        """What the code has got of an argument, or of torch's modes. What is no tensor is refused elsewhere."""
+        asked, answer = condition["autograd"], condition.get("answer")
+        if type(answer) is not bool or asked not in (_AUTOGRAD if "argument" in condition else _MODES) or self.library != "torch":
+            raise GraphError("a condition of the signature is none")
+        import torch
+
+        if "argument" in condition:
+            x, shown = self.place(condition["argument"]), place_text(condition["argument"]) + _AUTOGRAD[asked][1:]
+            found = code.expression(_AUTOGRAD[asked], x=x)
+            self.give(_torch=torch.Tensor)
+            test = self.expression("isinstance(x, _torch) and found != answer", x=x, found=found, answer=answer)
+        else:
+            shown = f"torch.{asked}()"
+            self.give(**{f"_{asked}": getattr(torch, asked)})
+            test = self.expression(f"_{asked}() != answer", answer=answer)
+        self.refuse(test, f"{shown} == {answer}, by which its code decided something")
 
     def array_sizes(self, condition):
         """That its sizes are those which other arguments decide, and that it lies in memory as it did."""
@@ -880,20 +909,27 @@ def check_results(graph):
         raise GraphError(f"it returns {', '.join(map(str, found)) or 'no array'}, and its function {', '.join(map(str, wanted)) or 'none'}")
 
 
-def refuse_other_layouts(caller, graph):
+def refuse_other_arrays(caller, graph):
     """Where arrays are contiguous, whatever those were that the code has looked at the layout of."""
-    asked = []
+    asked, autograd = [], []
     if graph._capture is not None:
         found = graph._capture.found
+        autograd = [(in_words(source[0]), what, answer) for what, source, answer in found["autograd_as_traced"] if source is not None]
         asked = [(in_words(source[0]), *array[2:]) for kind, _, _, source, *_, array in found["guards"]
                  if kind == "Array" and source[0] in found["lie_as_traced"]]
     elif graph._saved is not None and graph._saved.signature is not None:
         asked = [(place_text(entry["argument"]), entry["shape"], entry["strides"]) for entry in graph._saved.signature["conditions"]
                  if entry.get("strides") is not None]
+        autograd = [(place_text(entry["argument"]), entry["autograd"], entry.get("answer")) for entry in graph._saved.signature["conditions"]
+                    if "autograd" in entry and "argument" in entry]
     for shown, shape, strides in asked:
         if list(map(str, strides)) != list(map(str, _core.row_major(list(shape)))):
             raise GraphError(f"{caller}: the code has decided something by how {shown} lies in memory, with strides "
                              f"({', '.join(map(str, strides))}), and arrays are contiguous here: capture with a contiguous array")
+    for shown, what, answer in autograd:
+        if answer != (what == "is_leaf"):
+            raise GraphError(f"{caller}: the code has asked what autograd knows of {shown}, and arrays take no part in it here: capture with "
+                             "an ordinary array that requires no gradient")
 
 
 def state_of(capture):

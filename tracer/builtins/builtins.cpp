@@ -18,6 +18,7 @@
 #include "tracer/values/containers/iterators.h"
 #include "tracer/values/containers/lists.h"
 #include "tracer/values/containers/sets.h"
+#include "tracer/values/fake_arrays.h"
 #include "tracer/values/numbers/computed_numbers.h"
 #include "tracer/values/numbers/derived_values.h"
 #include "tracer/values/numbers/operators.h"
@@ -410,12 +411,14 @@ V builtin_is_grad_enabled(TraceRun& t, Arguments_& a, Keywords& k) {
   if (t.modes->backward_to_come && !is_of_packages(t.frames.back()->globals.get(), {"torch", "framejit"}))
     break_graph(BreakReason::Gradient, "a backward that asks torch.is_grad_enabled()");
   t.note_torch();
+  note_mode(t, AutogradFact::GradMode);
   return t.boolean(t.modes->now.grad);
 }
 
 V builtin_is_inference_mode_enabled(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("is_inference_mode_enabled", a, k, 0, 0);
   t.note_torch();
+  note_mode(t, AutogradFact::InferenceMode);
   return t.boolean(t.modes->now.inference);
 }
 

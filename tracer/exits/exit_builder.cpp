@@ -10,13 +10,13 @@
 #include "tracer/gradients/graph_transforms.h"
 #include "tracer/interpreter/liveness.h"
 #include "tracer/modes/modes.h"
+#include "tracer/state/argument_ledger.h"
 #include "tracer/state/cached_calls.h"
 #include "tracer/state/effect_log.h"
 #include "tracer/state/exception_ledger.h"
 #include "tracer/state/gradient_ledger.h"
 #include "tracer/state/graph_inputs.h"
 #include "tracer/state/identity.h"
-#include "tracer/state/layout_ledger.h"
 #include "tracer/state/modes.h"
 #include "tracer/state/placement.h"
 #include "tracer/state/transform_ledger.h"
@@ -776,26 +776,53 @@ bool looks_at_frame(const Frame& frame, Exit::Kind kind) {
 
 /// Without the guards of the trace its graph is right where the arrays lie in memory as they did, if what the code did
 /// rests on it.
-void ExitBuilder::keep_layouts() {
+void ExitBuilder::keep_assumptions() {
   std::set<const FakeStorage*> leaving;
   for (const V& value : alive_)
     if (value->kind == ValueKind::Array) leaving.insert(as<ArrayValue>(value)->storage.get());
-  const Graph& graph = t_.graph();
   std::set<SourceRef> found;
-  std::vector<bool> behind(graph.value_count());  // what such an array is computed from
-  for (const LayoutLedger::Answer& answer : t_.layouts->answers) {
-    if (!answer.matters([&](const FakeStorage* storage) { return leaving.count(storage) != 0; })) continue;
-    if (answer.source) found.insert(answer.source);
-    else behind[answer.contents.index] = true;
+  std::set<ValueId> computed;
+  for (const ArgumentLedger::Layout& layout : t_.assumed->layouts) {
+    if (!layout.matters([&](const FakeStorage* storage) { return leaving.count(storage) != 0; })) continue;
+    if (layout.source) found.insert(layout.source);
+    else computed.insert(layout.contents);
   }
-  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node)
-    if (std::any_of(node->results.begin(), node->results.end(), [&](ValueId made) { return behind[made.index]; }))
-      for (ValueId operand : node->operands) behind[operand.index] = true;
-  for (std::size_t i = 0; i < graph.inputs.size(); ++i)
-    if (behind[graph.inputs[i].value.index]) found.insert(segment_->inputs[i]);
+  for (int input : inputs_behind(computed)) found.insert(segment_->inputs[std::size_t(input)]);
   segment_->lie_as_traced.assign(found.begin(), found.end());
   for (const auto& [storage, output] : owner_outputs_)
     if (storage->laid) segment_->laid_outputs.push_back(output);
+
+  std::map<std::pair<AutogradFact, int>, std::pair<SourceRef, bool>> asked;  // in the order of their sources
+  computed.clear();
+  for (const ArgumentLedger::Autograd& seen : t_.assumed->autograd) {
+    if (seen.source || seen.what == AutogradFact::GradMode || seen.what == AutogradFact::InferenceMode)
+      asked[{seen.what, seen.source ? seen.source->id : -1}] = {seen.source, seen.answer};
+    else if (seen.what == AutogradFact::RequiresGrad && seen.contents.valid())
+      computed.insert(seen.contents);
+  }
+  const std::vector<int>& requiring = t_.inputs->requiring_gradient;
+  for (int input : inputs_behind(computed)) {
+    SourceRef source = segment_->inputs[std::size_t(input)];
+    const bool requires_it = std::find(requiring.begin(), requiring.end(), input) != requiring.end();
+    asked[{AutogradFact::RequiresGrad, source->id}] = {source, requires_it};
+  }
+  static constexpr const char* kNames[] = {"requires_grad", "is_leaf", "is_inference", "is_grad_enabled",
+                                           "is_inference_mode_enabled"};
+  for (const auto& [key, answer] : asked)
+    segment_->autograd_as_traced.push_back({kNames[int(key.first)], answer.first, answer.second});
+}
+
+std::vector<int> ExitBuilder::inputs_behind(const std::set<ValueId>& values) const {
+  const Graph& graph = t_.graph();
+  std::vector<bool> behind(graph.value_count());
+  for (ValueId value : values) behind[value.index] = true;
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node)
+    if (std::any_of(node->results.begin(), node->results.end(), [&](ValueId made) { return behind[made.index]; }))
+      for (ValueId operand : node->operands) behind[operand.index] = true;
+  std::vector<int> found;
+  for (std::size_t i = 0; i < graph.inputs.size(); ++i)
+    if (behind[graph.inputs[i].value.index]) found.push_back(int(i));
+  return found;
 }
 
 std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result, Exit::Kind kind) {
@@ -874,7 +901,7 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   segment_->nodes = int(t_.graph().nodes.size());
   segment_->graph = t_.graph_;
   segment_->externs = t_.externs;
-  if (t_.layouts) keep_layouts();
+  if (t_.assumed) keep_assumptions();
   segment_->edited = t_.request.edit && !t_.unedited && t_.request.edit(*segment_, t_.guards(), t_.sources());
   if (segment_->edited) segment_->collects = 0;
   derive();

@@ -56,7 +56,8 @@ class ExitBuilder {
   void order_views();
   std::vector<GradientView> views_to_link() const;
   void derive();
-  void keep_layouts();
+  void keep_assumptions();
+  std::vector<int> inputs_behind(const std::set<ValueId>& values) const;  // those they are computed from
   [[noreturn]] void cannot(const V& value) { throw CannotRebuildValue{value->born, describe(value)}; }
 
   RecipeStep& step(RecipeOp op, std::vector<int> args = {}) {

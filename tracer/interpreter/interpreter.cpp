@@ -10,6 +10,7 @@
 #include "tracer/frontends/numpy/calls.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/regions/forecast.h"
+#include "tracer/state/argument_ledger.h"
 #include "tracer/state/cached_calls.h"
 #include "tracer/state/class_ledger.h"
 #include "tracer/state/effect_log.h"
@@ -17,7 +18,6 @@
 #include "tracer/state/gradient_ledger.h"
 #include "tracer/state/graph_inputs.h"
 #include "tracer/state/identity.h"
-#include "tracer/state/layout_ledger.h"
 #include "tracer/state/modes.h"
 #include "tracer/state/placement.h"
 #include "tracer/state/row_calls.h"
@@ -69,7 +69,7 @@ TraceRun::TraceRun(const TraceRequest& request, DecodeCache& decodes, Learnt& le
       cached(new CachedCalls),
       placement(new Placement),
       rows(new RowCalls),
-      layouts(request.edit ? new LayoutLedger : nullptr),
+      assumed(request.edit ? new ArgumentLedger : nullptr),
       stop_before_(stop_before) {
   guards_ = std::make_unique<GuardSet>(sources_);
   current_step = 0;

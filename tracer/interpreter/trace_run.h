@@ -84,7 +84,7 @@ struct ExceptionLedger;
 struct GradientLedger;
 struct GraphInputs;
 struct Identity;
-struct LayoutLedger;
+struct ArgumentLedger;
 struct ModeLedger;
 struct Placement;
 struct RowCalls;
@@ -152,6 +152,7 @@ class TraceRun final : public Tracer {
   void note_inner(ValueId value) override;
   void note_clone(ValueId value) override;
   void note_layout(const ArrayValue& array, const ArrayValue* result = nullptr) override;
+  void note_autograd(const ArrayValue& array, AutogradFact what, bool answer) override;
   void note_torch() override;
   int device() const override;
   void make_on(int device) override;
@@ -223,7 +224,7 @@ class TraceRun final : public Tracer {
   std::unique_ptr<CachedCalls> cached;
   std::unique_ptr<Placement> placement;
   std::unique_ptr<RowCalls> rows;
-  std::unique_ptr<LayoutLedger> layouts;  // null: only graphs that are edited or kept need it
+  std::unique_ptr<ArgumentLedger> assumed;  // null: only graphs that are edited or kept need it
   bool meets_region = false;  // the trace ends at a loop that will be one
 
  private:

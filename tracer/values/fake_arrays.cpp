@@ -17,10 +17,10 @@
 #include "tracer/interpreter/trace_run.h"
 #include "tracer/modes/devices.h"
 #include "tracer/restart.h"
+#include "tracer/state/argument_ledger.h"
 #include "tracer/state/effect_log.h"
 #include "tracer/state/gradient_ledger.h"
 #include "tracer/state/graph_inputs.h"
-#include "tracer/state/layout_ledger.h"
 #include "tracer/state/modes.h"
 #include "tracer/state/placement.h"
 #include "tracer/state/size_ledger.h"
@@ -218,13 +218,35 @@ void TraceRun::note_inner(ValueId value) { gradients->copies.inner.insert(value)
 void TraceRun::note_clone(ValueId value) { gradients->copies.clones.insert(value); }
 
 void TraceRun::note_layout(const ArrayValue& array, const ArrayValue* result) {
-  if (!layouts) return;
+  if (!assumed) return;
   const auto* from_outside = static_cast<const ArrayValue*>(array.storage->input_array);
-  LayoutLedger::Answer answer{array.storage, {}, nullptr, array.storage->contents};
-  if (from_outside) answer.source = from_outside->source;
-  if (result) answer.result = result->storage;
-  answer.seen = result == nullptr;
-  layouts->answers.push_back(std::move(answer));
+  ArgumentLedger::Layout layout{array.storage, {}, nullptr, array.storage->contents};
+  if (from_outside) layout.source = from_outside->source;
+  if (result) layout.result = result->storage;
+  layout.seen = result == nullptr;
+  assumed->layouts.push_back(std::move(layout));
+}
+
+void TraceRun::note_autograd(const ArrayValue& array, AutogradFact what, bool answer) {
+  if (!assumed) return;
+  ArgumentLedger::Autograd seen{what, answer, array.source, array.storage->contents};
+  if (!array.source && what != AutogradFact::IsInference) {
+    seen.what = AutogradFact::RequiresGrad;  // by which what is computed is a leaf, or none
+    note_mode(*this, AutogradFact::GradMode);
+  }
+  if (const auto* base = static_cast<const ArrayValue*>(array.storage->input_array); base && !array.source) {
+    seen.source = base->source;
+    seen.answer = what == AutogradFact::IsInference ? base->storage->inference : base->requires_grad;
+  }
+  assumed->autograd.push_back(seen);
+}
+
+void note_mode(TraceRun& t, AutogradFact mode) {
+  if (!t.assumed) return;
+  const auto &outside = t.modes->outside, &now = t.modes->now;
+  const bool inference = mode == AutogradFact::InferenceMode;
+  if (inference ? now.inference != outside.inference : now.grad != outside.grad) return;  // the code has set it
+  t.assumed->autograd.push_back({mode, inference ? outside.inference : outside.grad});
 }
 
 void TraceRun::note_torch() {
@@ -474,7 +496,7 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
   if (storage.inference && !modes->now.inference)
     break_graph(BreakReason::ErrorWhileTracing, "a write into an inference tensor outside of inference mode");
   ensure_input(*this, storage);
-  if (layouts) layouts->note_write(&storage);
+  if (assumed) assumed->note_write(&storage);
   bool needed = false, with_history = false;
   // Autograd is told nothing of a write into `.data`: what was saved before shows it. Views save nothing.
   const bool data = array.detached && array.detached->data;

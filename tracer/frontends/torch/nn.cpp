@@ -717,6 +717,7 @@ V torch_requires_grad(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "requires_grad_", arguments, "input, requires_grad");
   Array x = torch_tensor(tracer, p.required("input"));
   const bool wanted = p.flag("requires_grad", true), now = x->source ? x->requires_grad : tracer.requires_gradient(*x);
+  tracer.note_autograd(*x, AutogradFact::RequiresGrad, x->requires_grad);
   if (wanted != now && !(wanted && tracer.make_leaf(x))) unsupported("a torch function that needs the real tensor");
   return x;
 }

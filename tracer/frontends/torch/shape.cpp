@@ -1133,7 +1133,9 @@ V torch_is_contiguous(Tracer& tracer, const Arguments& arguments) {
 }
 
 V torch_is_inference(Tracer& tracer, const Arguments& arguments) {
-  return tracer.boolean(self(tracer, arguments)->storage->inference);
+  Array x = self(tracer, arguments);
+  tracer.note_autograd(*x, AutogradFact::IsInference, x->storage->inference);
+  return tracer.boolean(x->storage->inference);
 }
 
 V torch_len(Tracer& tracer, const Arguments& arguments) {

@@ -391,6 +391,7 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name) {
   if (name == "is_cpu") return tracer.boolean(array->storage->device == kHost);
   if (name == "layout") return torch_constant(tracer, "strided");
   if (name == "requires_grad") {
+    tracer.note_autograd(*array, AutogradFact::RequiresGrad, array->requires_grad);
     if (array->source) return tracer.boolean(array->requires_grad);
     const bool needs = tracer.requires_gradient(*array);
     // Some views inherit it in a mode that records nothing.
@@ -401,8 +402,12 @@ V torch_attribute(Tracer& tracer, const Array& array, std::string_view name) {
     return tracer.boolean(needs);
   }
   if (name == "grad") return tracer.gradient_field(array);
-  if (name == "is_leaf") return tracer.boolean(tracer.is_leaf(array));
-  if (name == "grad_fn" && tracer.is_leaf(array)) return tracer.none();
+  if (name == "is_leaf" || name == "grad_fn") {
+    const bool leaf = tracer.is_leaf(array);
+    tracer.note_autograd(*array, AutogradFact::IsLeaf, leaf);
+    if (name == "is_leaf") return tracer.boolean(leaf);
+    if (leaf) return tracer.none();
+  }
   if (name == "data") return torch_data(tracer, array);
   if (name == "grad_fn" || name == "_version" || name == "_base" ||
       name == "retains_grad" || name == "names")

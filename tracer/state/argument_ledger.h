@@ -1,15 +1,17 @@
-/// What of the trace rests on how arrays lie in memory, for graphs that are called without the trace's guards.
+/// What of the trace rests on how arrays lie in memory and on what autograd knows of them, for graphs that are called
+/// without the trace's guards.
 #pragma once
 
 #include <memory>
 #include <vector>
 
+#include "tracer/tracer.h"
 #include "tracer/value.h"
 
 namespace fj {
 
-struct LayoutLedger {
-  struct Answer {
+struct ArgumentLedger {
+  struct Layout {
     std::weak_ptr<FakeStorage> asked, result;  // expired: nobody can see it any more
     SourceRef source;                          // of the array from outside that asked is the memory of; null: made in
     ValueId contents;                          // the trace, of these contents when it was asked
@@ -25,11 +27,20 @@ struct LayoutLedger {
   };
 
   void note_write(const FakeStorage* storage) {
-    for (Answer& answer : answers)
-      answer.written |= answer.asked.lock().get() == storage || answer.result.lock().get() == storage;
+    for (Layout& layout : layouts)
+      layout.written |= layout.asked.lock().get() == storage || layout.result.lock().get() == storage;
   }
 
-  std::vector<Answer> answers;
+  /// What the code has got of an array, or of torch's modes.
+  struct Autograd {
+    AutogradFact what;
+    bool answer = false;
+    SourceRef source = nullptr;  // of the array from outside; null: made in the trace, of these contents
+    ValueId contents = {};
+  };
+
+  std::vector<Layout> layouts;
+  std::vector<Autograd> autograd;
 };
 
 }  // namespace fj
