@@ -79,8 +79,11 @@ void ExitBuilder::derive() {
   // Of a graph that was edited, what it replaced is not known by the number of nodes before, nor are values by number.
   const Derivative::Overwritten replaced = segment_->edited ? Derivative::Overwritten() : overwritten(t_);
   if (segment_->edited) forget_erased(t_.graph(), views);
+  // autograd saves tensors: a float that varies is none, what is saved is a copy of it.
+  Copies copies = t_.gradients->copies;
+  for (const auto& [source, number] : t_.inputs->numbers) copies.twice.insert(number);
   try {
-    segment_->derivative = Derivative::of(t_.graph(), t_.inputs->requiring_gradient, t_.gradients->copies,
+    segment_->derivative = Derivative::of(t_.graph(), t_.inputs->requiring_gradient, copies,
                                           t_.gradients->also_saved, views, replaced);
   } catch (const NoDerivative&) {
     segment_->eager_gradient = true;
@@ -90,15 +93,13 @@ void ExitBuilder::derive() {
   if (auto written = t_.gradients->written_with_history.find(segment_->derivative->first_overwrite());
       written != t_.gradients->written_with_history.end())
     throw CannotRebuildValue{written->second, "a tensor that a derivative reads is written", BreakReason::Gradient};
-  // autograd saves tensors: a float that varies is none, nor is an array of NumPy's.
-  const bool saves_float = std::any_of(t_.inputs->numbers.begin(), t_.inputs->numbers.end(),
-                                       [&](const auto& known) { return segment_->derivative->saves(known.second); });
+  // Nor is an array of NumPy's one, which may be written.
   const bool saves_numpy =
       std::any_of(t_.inputs->storages.begin(), t_.inputs->storages.end(), [&](const auto& storage) {
         return storage->library == Library::Numpy && storage->contents.valid() &&
                segment_->derivative->saves(storage->contents);
       });
-  if (of_host || saves_float || saves_numpy || segment_->derivative->reads_written() ||
+  if (of_host || saves_numpy || segment_->derivative->reads_written() ||
       !segment_->derivative->is_exact()) {
     segment_->derivative = nullptr;
     segment_->eager_gradient = true;
