@@ -297,6 +297,17 @@ Ref<> allocate_numpy(DType dtype, std::span<const std::int64_t> shape, std::span
                                            nullptr, 0, nullptr));
 }
 
+Ref<> zeros_of_numpy(DType dtype, std::span<const std::int64_t> shape, std::span<const std::int64_t> strides) {
+  FJ_CHECK(ready(), "NumPy is not loaded");
+  npy_intp count = 1;
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    if (strides[i] != count) return {};
+    count *= shape[i];
+  }
+  return Ref<>::steal(PyArray_Zeros(int(shape.size()), reinterpret_cast<const npy_intp*>(shape.data()),
+                                    PyArray_DescrFromType(type_number(dtype)), 0));
+}
+
 Ref<> view_numpy(PyObject* base, DType dtype, std::span<const std::int64_t> shape,
                  std::span<const std::int64_t> strides, std::int64_t offset) {
   FJ_CHECK(ready(), "NumPy is not loaded");

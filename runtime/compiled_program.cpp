@@ -64,6 +64,7 @@ class CompiledProgram : public Program {
     }
     find_borders();
     find_direct();
+    find_zeros();
     if (parts_.device && parts_.joins_launches && launches_ > 1) record_ = parts_.device->new_record();
     for (std::size_t b = 0; b < parts_.buffers.size(); ++b) {
       const ProgramBuffer& buffer = parts_.buffers[b];
@@ -163,6 +164,19 @@ class CompiledProgram : public Program {
   }
 
  private:
+  /// Outputs whose first writer stores zeros.
+  void find_zeros() {
+    begins_as_zeros_.assign(parts_.buffers.size(), 0);
+    if (parts_.device) return;
+    for (std::size_t s = 0; s < parts_.steps.size(); ++s) {
+      const ProgramStep& step = parts_.steps[s];
+      if (step.kind != StepKind::Kernel || !parts_.kernels[std::size_t(step.kernel)].only_zeros) continue;
+      const int buffer = parts_.kernels[std::size_t(step.kernel)].writes[0];
+      if (parts_.buffers[std::size_t(buffer)].kind == BufferKind::Output && lives_[std::size_t(buffer)].first == int(s))
+        begins_as_zeros_[std::size_t(buffer)] = int(s) + 1;
+    }
+  }
+
   void find_direct() {
     if (!is_static_ || parts_.device || !parts_.symbols.empty() || parts_.kernels.size() != 1 ||
         parts_.steps.size() != 1)
@@ -454,9 +468,15 @@ class CompiledProgram : public Program {
       evaluate_strides(buffer.shape, buffer.strides, {computed.data(), rank}, symbols, computed.data() + rank);
       sizes = computed.data();
     }
-    arrays[b] = lock.host().allocate(buffer.kind == BufferKind::Output ? buffer.number : -1, buffer.dtype,
-                                     {sizes, rank}, {sizes + rank, rank});
-    if (!arrays[b].object) return false;
+    const int output = buffer.kind == BufferKind::Output ? buffer.number : -1;
+    ArrayRef array;
+    if (begins_as_zeros_[std::size_t(b)] && bytes(b, symbols) >= kZerosOfTheLibrary) {
+      array = lock.host().allocate_zeros(output, buffer.dtype, {sizes, rank}, {sizes + rank, rank});
+      array.zeros = array.object != nullptr;
+    }
+    if (!array.object) array = lock.host().allocate(output, buffer.dtype, {sizes, rank}, {sizes + rank, rank});
+    if (!array.object) return false;
+    arrays[b] = array;
     pointers[b] = static_cast<char*>(arrays[b].data);
     return true;
   }
@@ -612,6 +632,8 @@ class CompiledProgram : public Program {
             launched = true;
             break;
           }
+          if (kernel.only_zeros && arrays[kernel.writes[0]].zeros && begins_as_zeros_[kernel.writes[0]] == int(s) + 1)
+            break;  // they are there
           report(launcher_.kernel(step.kernel, symbols, pointers, lock));
           break;
         }
@@ -707,6 +729,7 @@ class CompiledProgram : public Program {
   }
 
   static constexpr int kSettled = 2;
+  static constexpr std::size_t kZerosOfTheLibrary = std::size_t(1) << 22;  // below, memory that was used before is as fast
   static constexpr std::size_t kUploaded = 16;  // bytes of the largest dtype
 
   ProgramParts parts_;
@@ -715,6 +738,7 @@ class CompiledProgram : public Program {
   const std::uint64_t id_ = new_profile_id();
   std::vector<int> first_account_;  // by step, and the end: of a step of blocks each of its own steps has an account
   std::vector<Life> lives_;
+  std::vector<int> begins_as_zeros_;  // by buffer: behind the step that stores them; 0: no step does
   std::vector<int> temporaries_;   // by first use
   std::vector<int> uploaded_;      // inputs in the host's memory, in a program of a device
   std::vector<int> host_buffers_;  // outputs and operands of extern calls whose sizes are known from the start

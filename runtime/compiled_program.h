@@ -53,6 +53,7 @@ struct ProgramKernel {
   double unshared_speedup = 1;      // fewer threads than this are slower than one with all items
   SymDim scratch_bytes;
   std::vector<int> reads, writes;   // buffers
+  bool only_zeros = false;          // all that it stores, in one buffer; left out of images
 };
 
 /// c[batch.., m, n] = a[batch.., m, k] * b[batch.., k, n]; operands by buffer and strides in elements.

@@ -20,6 +20,7 @@ struct ArrayRef {
   void* data = nullptr;
   void* object = nullptr;
   bool given = false;  // of a library call's operand: it is, or shows, an array that the program was given
+  bool zeros = false;  // of allocate_zeros
 };
 
 class Host {
@@ -31,6 +32,13 @@ class Host {
   /// Null object: failed, a Python error is set.
   virtual ArrayRef allocate(int output, DType dtype, std::span<const std::int64_t> shape,
                             std::span<const std::int64_t> strides) = 0;
+
+  /// The same, of zeros, where the library has them for less than filling them takes. Null object: it has not, and no
+  /// Python error is set.
+  virtual ArrayRef allocate_zeros(int /*output*/, DType /*dtype*/, std::span<const std::int64_t> /*shape*/,
+                                  std::span<const std::int64_t> /*strides*/) {
+    return {};
+  }
 
   /// A view of `array`: sizes, strides and offset from its element 0 in elements. A new reference; null object: failed.
   virtual ArrayRef view(const ArrayRef& array, DType dtype, std::span<const std::int64_t> shape,

@@ -10,6 +10,7 @@
 #include <map>
 #include <vector>
 
+#include "arrays/numpy_arrays.h"
 #include "arrays/torch_arrays.h"
 #include "arrays/torch_modes.h"
 #include "cpython/objects.h"
@@ -162,6 +163,17 @@ ArrayRef SegmentHost::allocate(int output, DType dtype, std::span<const std::int
     fail("a result whose memory is not found");
     return {};
   }
+  return {data, array.release()};
+}
+
+ArrayRef SegmentHost::allocate_zeros(int output, DType dtype, std::span<const std::int64_t> shape,
+                                     std::span<const std::int64_t> strides) {
+  const bool of_numpy = output >= 0 && std::size_t(output) < output_library_.size() &&
+                        output_library_[std::size_t(output)] == Library::Numpy;
+  Ref<> array = of_numpy && device_ == kHost ? zeros_of_numpy(dtype, shape, strides) : Ref<>();
+  PyErr_Clear();
+  if (!array) return {};
+  void* data = data_pointer(array.get());
   return {data, array.release()};
 }
 

@@ -27,6 +27,8 @@ class SegmentHost final : public Host {
               const std::vector<bool>* inference_outputs = nullptr, int device = kHost)
       : output_library_(output_library), externs_(externs), inference_outputs_(inference_outputs), device_(device) {}
 
+  ArrayRef allocate_zeros(int output, DType dtype, std::span<const std::int64_t> shape,
+                          std::span<const std::int64_t> strides) override;
   ArrayRef allocate(int output, DType dtype, std::span<const std::int64_t> shape,
                     std::span<const std::int64_t> strides) override;
   ArrayRef view(const ArrayRef& array, DType dtype, std::span<const std::int64_t> shape,

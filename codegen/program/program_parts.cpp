@@ -20,6 +20,26 @@ void collect_stores(const std::vector<loop::Statement>& body, ProgramKernel& ker
   }
 }
 
+/// Of bits that are all 0.
+bool is_zero(const loop::Expr& expr) {
+  return expr.kind == loop::ExprKind::Constant && std::visit(
+      [](const auto& value) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::pair<double, double>>)
+          return value.first == 0 && value.second == 0 && !std::signbit(value.first) && !std::signbit(value.second);
+        else
+          return value == 0 && !(std::is_floating_point_v<std::decay_t<decltype(value)>> && std::signbit(double(value)));
+      },
+      expr.scalar);
+}
+
+/// Whether all that is stored is zeros.
+bool stores_zeros(const loop::Kernel& kernel, const std::vector<loop::Statement>& body) {
+  return std::all_of(body.begin(), body.end(), [&](const loop::Statement& statement) {
+    if (statement.kind == loop::StatementKind::Loop) return stores_zeros(kernel, statement.body);
+    return statement.kind == loop::StatementKind::Store && is_zero(kernel[statement.value]);
+  });
+}
+
 std::string describe_steps(const LoweredProgram& program) {
   std::string out;
   const auto describe = [&](int number, std::size_t times) {
@@ -60,6 +80,7 @@ ProgramKernel describe_kernel(const loop::Kernel& kernel) {
   for (const loop::Expr& expr : kernel.expressions)
     if (expr.kind == loop::ExprKind::Load) result.reads.push_back(expr.buffer);
   collect_stores(kernel.body, result);
+  result.only_zeros = result.writes.size() == 1 && stores_zeros(kernel, kernel.body);
   return result;
 }
 
