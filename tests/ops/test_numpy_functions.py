@@ -2,6 +2,8 @@
 
 Each case must compile without a break, so a row of numpy.def that stops working shows here, not as a slower program.
 """
+import warnings
+
 import numpy as np
 import numpy_cases as cases
 import pytest
@@ -229,3 +231,18 @@ def test_an_array_that_cannot_be_raises_though_nobody_uses_it(make):
 
     for _ in range(2):
         same_as_eager(f, np.ones(3), fallback=True, compiles=False)
+
+
+@pytest.mark.parametrize("parts", [[np.float32(1), 1.0], [np.ones(3, "i1"), 5], [np.ones(3, "i1"), 300], [np.ones((2, 2), "f4"), 1e300], [np.ones(2, "f4"), 2**70], [np.ones(2, "f4"), 1j],
+                                   [1, 2.0], [np.ones(3, "i1"), True], [np.ones(2, "f4"), np.float64(1)], [np.ones(2, "f4"), [1.0]], [np.ones(3, "u1"), -1], [np.ones(3, "i1"), 1.5]])
+def test_numbers_adapt_to_the_arrays_they_are_joined_with(parts):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # 1e300 as a float32
+        same_as_eager(lambda parts: np.concatenate(parts, axis=None), parts, fallback=True, compiles=False)
+
+
+def test_numbers_that_change_adapt():
+    compiled = framejit.compile(lambda x, a, b: np.concatenate((x, a, b), axis=None))
+    for a in (1.0, 2.0, 3.0):
+        found = compiled(np.ones((2, 2), "f4"), a, int(a))
+        assert found.dtype == np.float32 and found.tolist() == [1.0] * 4 + [a, a]

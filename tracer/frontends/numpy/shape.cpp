@@ -56,15 +56,21 @@ struct Parts {
   std::vector<ValueId> values;
 };
 
-Parts promoted(Tracer& tracer, const std::vector<V>& items) {
+/// weak: numbers of Python's adapt to the arrays.
+Parts promoted(Tracer& tracer, const std::vector<V>& items, bool weak = false) {
   if (items.empty()) refuse("need at least one array to concatenate");
   std::vector<Operand> operands;
-  for (const V& item : items) operands.push_back(Operand{viewable(tracer, item), nullptr, Operand::Weak::No});
+  for (const V& item : items) {
+    Operand operand{nullptr, nullptr, Operand::Weak::No};
+    if (weak) operand = numpy_operand(tracer, item);
+    if (operand.weak == Operand::Weak::No) operand.array = viewable(tracer, item);
+    operands.push_back(std::move(operand));
+  }
   const DType dtype = numpy_result_type(tracer, operands);
   Parts parts;
   for (const Operand& operand : operands) {
-    parts.arrays.push_back(operand.array);
     parts.values.push_back(operand_value(tracer, operand, dtype));
+    parts.arrays.push_back(operand.array ? operand.array : fresh(tracer, parts.values.back()));
   }
   return parts;
 }
@@ -378,10 +384,11 @@ V numpy_atleast_2d(Tracer& tracer, const Arguments& arguments) {
 V numpy_concatenate(Tracer& tracer, const Arguments& arguments) {
   Parameters p(tracer, "numpy.concatenate", arguments, "arrays, axis, out, *, dtype, casting");
   p.unsupported("dtype, casting");
-  Parts parts = promoted(tracer, numpy_sequence(tracer, p.required("arrays")));
   V axis = p["axis"];
+  const bool flat = axis && tracer.is_none(axis);
+  Parts parts = promoted(tracer, numpy_sequence(tracer, p.required("arrays")), flat);
   V result;
-  if (axis && tracer.is_none(axis)) {
+  if (flat) {
     for (std::size_t i = 0; i < parts.arrays.size(); ++i) {
       parts.values[i] = reshape(tracer, parts.values[i], {product(parts.arrays[i]->shape)});
       parts.arrays[i] = fresh(tracer, parts.values[i]);
