@@ -174,7 +174,9 @@ class Walk:
             self.arrays.append((path, value))
         if isinstance(value, np.ndarray):
             flags = value.flags
-            self.add(path, type(value).__qualname__, value.dtype.str, value.shape, strides_of(value), "owns" if flags.owndata else "borrows",
+            # Those of axes of one element mean nothing to NumPy: its functions choose them by the path they take (docs/guards.md).
+            strides = [stride for stride, size in zip(strides_of(value) or (), value.shape) if size != 1]
+            self.add(path, type(value).__qualname__, value.dtype.str, value.shape, strides, "owns" if flags.owndata else "borrows",
                      "writeable" if flags.writeable else "read-only", Elements(np.asarray(value).copy(), value.dtype.name))
             # A base nobody else holds may have another shape than the one the library happened to make.
             if id(value.base) in self.numbers:
