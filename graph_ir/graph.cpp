@@ -170,4 +170,23 @@ std::vector<SymbolId> symbols_used(const Graph& graph, const Node& node) {
   return found;
 }
 
+std::vector<bool> symbols_used(const Graph& graph) {
+  std::vector<bool> used(graph.symbols.size());
+  const auto add = [&](const SymDim& size) {
+    for (SymbolId symbol : size.symbols()) used[symbol.index] = true;
+  };
+  const auto add_all = [&](const Dims& sizes) { std::for_each(sizes.begin(), sizes.end(), add); };
+  for (const Input& input : graph.inputs) {
+    add_all(graph.type(input.value).shape);
+    if (input.strides) add_all(*input.strides);
+  }
+  for (const Node& node : graph.nodes) each_size(graph, node, add);
+  for (const Output& output : graph.outputs)
+    if (output.strides) add_all(*output.strides);
+  for (std::size_t s = used.size(); s-- > 0;)  // a quotient is of symbols before it
+    if (const auto& definition = graph.symbols[s].definition; definition && used[s])
+      add(definition->dividend), add(definition->divisor);
+  return used;
+}
+
 }  // namespace fj

@@ -170,4 +170,7 @@ void each_size(const Graph& graph, const Node& node, const std::function<void(co
 /// The symbols in a node's result types and attributes, and those they are computed from.
 std::vector<SymbolId> symbols_used(const Graph& graph, const Node& node);
 
+/// By symbol: whether a program of the graph reads it.
+std::vector<bool> symbols_used(const Graph& graph);
+
 }  // namespace fj

@@ -608,7 +608,7 @@ class CompiledProgram : public Program {
       if (!start(starts_[s], lock, symbols, arrays, pointers)) return status | kHostFailed;
       if (step.commit && std::exchange(unread, false)) status |= ask(*device, lock);
       if (step.commit && fails(status, call, symbols, pointers)) return status;
-      if (step.commit) lock.finish();
+      if (step.commit && !lock.finish()) return status | kHostFailed;
       // Conditions of values that a commit computes again have been reported by its check.
       const auto report = [&](std::uint32_t found) {
         if (!step.commit) status |= found;

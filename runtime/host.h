@@ -61,6 +61,10 @@ class Host {
   /// in this run.
   virtual bool unlock() { return false; }
   virtual void lock() {}
+  /// Whether the program may write only when `may_write` has said so, if others had the host before. Needs no lock.
+  virtual bool asks_before_writing() const { return false; }
+  /// Whether what the program rests on is as it was.
+  virtual bool may_write() { return true; }
   /// Whether `interrupted` may find a signal on this thread. Needs no lock.
   virtual bool handles_signals() const { return false; }
   /// Handles the signals that have come. True: a handler ends the call; run() returns kInterrupted.

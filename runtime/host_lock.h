@@ -35,8 +35,8 @@ class HostLock {
   /// Asked between two pieces of work, on any thread that does some of it. True: the call is to end, since a signal
   /// was handled so.
   bool interrupted() { return interrupted_.load(std::memory_order_relaxed) || (watches_ && is_due() && ask()); }
-  /// From here on the work must be done whole.
-  void finish() { watches_ = false; }
+  /// From here on the work must be done whole. False: it must not be done, others have changed what it rests on.
+  bool finish();
 
  private:
   // Letting go of the lock and taking it again costs 0.1 us.
@@ -50,6 +50,7 @@ class HostLock {
   Host& host_;
   double held_ = 0;        // since it was taken
   bool released_ = false;
+  bool was_released_ = false;
   bool watches_ = false;   // for long work on the thread on which the host handles signals
   std::int64_t asked_ = 0; // when
   std::thread::id thread_;

@@ -116,8 +116,16 @@ bool SegmentHost::fail(std::string why) {
 
 bool SegmentHost::unlock() {
   if (!shares_) return false;
+  unlocked_ = true;
   thread_ = fj_release_gil();
   return true;
+}
+
+bool SegmentHost::may_write() {
+  if (!asks_ || !std::exchange(unlocked_, false)) return true;
+  // Once it has written, what it has seen before that stands: as in eager's operations, others come before or after.
+  const bool written = std::exchange(writes_, true);
+  return asks_() || written || fail("an object that it reads was changed while it ran");
 }
 
 void SegmentHost::lock() { fj_take_gil(std::exchange(thread_, nullptr)); }

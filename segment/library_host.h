@@ -7,6 +7,7 @@
 
 #include <Python.h>
 
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -40,6 +41,8 @@ class SegmentHost final : public Host {
   void end_range(void* range) override;
   bool unlock() override;
   void lock() override;
+  bool asks_before_writing() const override { return asks_ && unlocked_ && !writes_; }
+  bool may_write() override;
   bool handles_signals() const override;
   bool interrupted() override;
   void retain(void* object) override { Py_XINCREF(static_cast<PyObject*>(object)); }
@@ -47,6 +50,8 @@ class SegmentHost final : public Host {
 
   /// Whether others may run Python while the program works.
   void share(bool wanted) { shares_ = wanted; }
+  /// Before the first write and after the last, if others have run meanwhile: whether what the piece has read is as it was.
+  void ask_before_writing(std::function<bool()> holds) { asks_ = std::move(holds); }
   /// After kInterrupted: what the handler raised; null if it raised nothing.
   Ref<> take_interrupt();
   /// The objects that calls are made on, in the order of ExternTable::held().
@@ -75,6 +80,9 @@ class SegmentHost final : public Host {
   std::vector<PastCall> past_;
   PyThreadState* thread_ = nullptr;  // while the GIL is released
   bool shares_ = true;
+  bool unlocked_ = false;  // since the piece has read or asked
+  bool writes_ = false;    // it has asked, and writes
+  std::function<bool()> asks_;
   Ref<> interrupt_;
   bool waits_ = false;  // Ctrl-C was pressed, and its handler has not run
   bool mispredicted_ = false;

@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <type_traits>
 
 #include "arrays/arrays.h"
@@ -149,6 +151,28 @@ SourceRef hold_inputs(const Segment& segment, const FrameValues& values, const G
   return nullptr;
 }
 
+/// What a run finds when others have run meanwhile.
+struct AnotherLook {
+  GuardBindings bindings;
+  std::vector<std::int64_t> symbols;
+  std::optional<RecipeRun> run;
+};
+
+/// Whether the arrays and numbers are those of `inputs`.
+bool same_inputs(const Segment& segment, const FrameValues& values, const GuardBindings& bindings,
+                 std::span<const ArrayRef> inputs) {
+  Buffer<ArrayRef, 16> buffer(inputs.size());
+  HeldInputs found{buffer.span()};
+  if (hold_inputs(segment, values, bindings, found)) return false;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const auto *before = static_cast<PyObject*>(inputs[i].object), *now = static_cast<PyObject*>(found.inputs[i].object);
+    const bool same_float = PyFloat_CheckExact(before) && PyFloat_CheckExact(now) &&
+                            std::memcmp(inputs[i].data, found.inputs[i].data, sizeof(double)) == 0;
+    if (inputs[i].data != found.inputs[i].data && !same_float) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool Segment::follows(const std::vector<bool>& decisions) const {
@@ -177,9 +201,11 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
     if (SourceRef missing = hold_inputs(*this, values, bindings, held))
       return eager(update, missing->text() + " is missing");
 
-  RecipeRun run(*this, values, bindings, symbols.span());
-  if (!run.before_program()) return eager(update, "an object could not be made");
-  if (!run.drops_quietly(held.inputs.first(held.held)))
+  RecipeRun first(*this, values, bindings, symbols.span());
+  RecipeRun* run = &first;
+  std::vector<std::unique_ptr<AnotherLook>> looks;
+  if (!run->before_program()) return eager(update, "an object could not be made");
+  if (!run->drops_quietly(held.inputs.first(held.held)))
     return eager(update, "an object whose end runs Python code would be let go of");
 
   // Behind the program's outputs, views of them that a gradient flows through.
@@ -204,7 +230,25 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
   if (program) {
     SegmentHost host(output_library, externs.get(), inference_outputs.empty() ? nullptr : &inference_outputs, device);
     host.hold(std::move(generators));
-    host.share(!writes_objects());
+    host.share(!writes_objects_ || asks_again_);
+    // What the program has computed is of what it has read; what is written may be of what is there now.
+    if (asks_again_) host.ask_before_writing([&] {
+      auto look = std::make_unique<AnotherLook>();
+      if (!guards->holds(values, look->bindings)) return false;
+      look->symbols.assign(symbols.span().begin(), symbols.span().end());
+      for (std::size_t i = 0; i < look->bindings.symbols.size(); ++i)
+        if (i >= graph_symbols || !graph->symbols[i].late) look->symbols[i] = look->bindings.symbols[i];
+      if (!derive_symbols(*graph, look->symbols)) return false;
+      for (std::size_t i = 0; i < graph_symbols; ++i)
+        if (program_symbols_[i] && look->symbols[i] != symbols.span()[i]) return false;
+      const auto inputs_held = held.inputs.first(held.held);
+      if (!same_inputs(*this, values, look->bindings, inputs_held)) return false;
+      look->run.emplace(*this, values, look->bindings, look->symbols);
+      if (!look->run->before_program() || !look->run->drops_quietly(inputs_held)) return PyErr_Clear(), false;
+      run = &*look->run;
+      looks.push_back(std::move(look));
+      return true;
+    });
     Call call;
     call.host = &host;
     call.inputs = input_buffer.span();
@@ -229,6 +273,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
       update.outdated = host.mispredicted() && !update.past.empty();
       return host.mispredicted() && update.past.empty() ? SegmentStatus::Retrace : failed;
     }
+    if (!host.may_write()) return eager(update, host.failure());
     wrote = !graph->writes.empty();
     for (std::size_t i = update.settled; i < conditions.size(); ++i) {
       const ArrayRef& decided = output_buffer.span()[std::size_t(conditions[i].output)];
@@ -257,15 +302,19 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
       return wrote ? SegmentStatus::Raised : eager(update, "autograd refuses a tensor");
   }
 
-  if (!run.objects(owned.outputs)) return wrote ? SegmentStatus::Raised : eager(update, "an object could not be made");
+  if (!run->objects(owned.outputs)) return wrote ? SegmentStatus::Raised : eager(update, "an object could not be made");
   random.keep();
-  if (!run.effects()) return SegmentStatus::Raised;
-  run.fill(update);
+  if (!run->effects()) return SegmentStatus::Raised;
+  run->fill(update);
   return SegmentStatus::Done;
 }
 
 void Segment::settle() {
   writes_objects_ = changes_objects(recipe);
+  asks_again_ = writes_objects_ && graph && !(externs && (externs->random() || externs->once() || !externs->held().empty())) &&
+                std::none_of(recipe.steps.begin(), recipe.steps.end(),
+                             [](const RecipeStep& step) { return step.op == RecipeOp::Expect; });
+  if (asks_again_) program_symbols_ = symbols_used(*graph);
   has_tensors_ = guards && std::any_of(guards->all().begin(), guards->all().end(),
                                        [](const Guard& guard) { return guard.kind == GuardKind::TorchModes; });
   const bool calls = graph && std::any_of(graph->nodes.begin(), graph->nodes.end(),

@@ -132,8 +132,8 @@ class Segment {
 
   /// Finds `runs_directly` and `writes_objects`. To be called when the tracer has filled in all but the program.
   void settle();
-  /// Whether a run changes Python objects that others may have. No other thread must run between the guards that read
-  /// these objects and the change.
+  /// Whether a run changes Python objects that others may have. Between the guards that read these objects and the
+  /// change no other thread must run, or the guards are asked once more.
   bool writes_objects() const { return writes_objects_; }
 
   /// Runs program and recipe. `bindings` are those of guards->holds on the same values.
@@ -147,6 +147,8 @@ class Segment {
   static constexpr int kDirectFailures = 4;
   mutable int direct_failures_ = 0;
   bool writes_objects_ = false;
+  bool asks_again_ = false;                        // it can be found out before the change whether all is as it was
+  std::vector<bool> program_symbols_;              // then: those of the graph that its program reads
   bool has_tensors_ = false;  // it works on torch's
 };
 
