@@ -12,7 +12,7 @@
 namespace fj {
 namespace {
 
-/// An eager run needs room for each value of the graph; a compiled one may have none of them.
+/// An eager run needs room for the values of the graph that are there at once; a compiled one may have none of them.
 constexpr std::int64_t kComparedBytes = std::int64_t{64} << 20;
 constexpr std::size_t kComparedNodes = 1024;
 
@@ -66,20 +66,33 @@ bool has_room(const Segment& segment, std::span<const std::int64_t> found) {
   const Graph& graph = *segment.graph;
   std::vector<std::int64_t> symbols = symbol_hints(graph.symbols);
   std::copy_n(found.begin(), std::min(found.size(), symbols.size()), symbols.begin());
-  std::int64_t bytes = 0;
-  const auto fits = [&](ValueId value) {
+  const auto bytes_of = [&](ValueId value) {
     const Type& type = graph.type(value);
-    std::int64_t elements = 1;
+    std::int64_t bytes = std::int64_t(size_in_bytes(type.dtype));
     for (const SymDim& size : type.shape)
-      if (__builtin_mul_overflow(elements, size.evaluate(symbols), &elements)) return false;
-    return elements <= kComparedBytes &&
-           (bytes += elements * std::int64_t(size_in_bytes(type.dtype))) <= kComparedBytes;
+      if (__builtin_mul_overflow(bytes, size.evaluate(symbols), &bytes)) return kComparedBytes + 1;
+    return std::min(bytes, kComparedBytes + 1);
   };
-  for (const Input& input : graph.inputs)
-    if (!fits(input.value)) return false;
+  std::vector<std::size_t> last(graph.value_count(), 0);  // behind the node that reads it last
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    for (ValueId result : graph.nodes[n].results) last[result.index] = n + 1;
+    for (ValueId operand : graph.nodes[n].operands) last[operand.index] = n + 1;
+  }
+  for (const Output& output : graph.outputs) last[output.value.index] = graph.nodes.size();
+  for (const Write& write : graph.writes) last[write.value.index] = graph.nodes.size();
+  std::vector<std::int64_t> freed(graph.nodes.size() + 1);
   const std::vector<bool> updates = updates_of_inputs(segment);
-  for (std::size_t n = 0; n < graph.nodes.size(); ++n)
-    if (!updates[n] && !std::all_of(graph.nodes[n].results.begin(), graph.nodes[n].results.end(), fits)) return false;
+  std::int64_t bytes = 0;
+  for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
+    bytes -= freed[n];
+    if (updates[n]) continue;
+    for (ValueId result : graph.nodes[n].results) {
+      const std::int64_t more = bytes_of(result);
+      bytes += more;
+      freed[last[result.index]] += more;
+      if (bytes > kComparedBytes) return false;
+    }
+  }
   return true;
 }
 

@@ -392,3 +392,22 @@ def test_a_sink_that_raises_stops_nothing(clock, monkeypatch):
     finally:
         framejit.set_logs("", sink=None)
     assert ignored and set(ignored) == {ValueError} and all(np.array_equal(r, X + 1) for r in results)
+
+
+def test_memory_that_is_needed_at_once_decides_whether_an_entry_is_compared(clock):
+    """Of a chain of large values eager has two at a time."""
+    def chain(x):
+        for _ in range(40):
+            x = x * 1.5 + 1
+        return x
+
+    def wide(x):
+        parts = [x * float(i) for i in range(1, 40)]
+        return sum(parts[::-1])
+
+    x = np.ones(2**19)  # 4 MiB
+    for f, retired in ((chain, 1), (wide, 0)):
+        framejit.reset()
+        clock(5000, 1200)
+        calls(compiled_only(f), UNTIMED + 2 * EACH + 2, x)
+        assert framejit.cache_info()["retired"] == retired, f.__name__
