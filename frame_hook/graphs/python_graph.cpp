@@ -3,7 +3,10 @@
 
 #include <pybind11/stl.h>
 
+#include <cctype>
+#include <charconv>
 #include <set>
+#include <string_view>
 
 #include "graph_ir/parse.h"
 #include "graph_ir/print.h"
@@ -203,14 +206,43 @@ py::list call_library(const PythonNode& self, const py::list& arrays, const std:
 
 }  // namespace
 
+namespace {
+
+/// Of a call as text, "numpy.kron(x0, (s0, 3))": the sizes among its arguments.
+std::vector<std::uint32_t> symbols_in_text(std::string_view text) {
+  std::vector<std::uint32_t> found;
+  const auto in_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\'' || text[i] == '"') {  // a text, in which a quote is escaped
+      const char quote = text[i];
+      for (++i; i < text.size() && text[i] != quote; ++i) i += text[i] == '\\';
+      continue;
+    }
+    if (!in_word(text[i])) continue;
+    const std::size_t begin = i;
+    while (i + 1 < text.size() && in_word(text[i + 1])) ++i;
+    std::uint32_t number = 0;
+    const char *first = text.data() + begin + 1, *last = text.data() + i + 1;
+    if (const auto read = std::from_chars(first, last, number); text[begin] == 's' && first != last && read.ptr == last)
+      found.push_back(number);
+  }
+  return found;
+}
+
+}  // namespace
+
 std::vector<SymbolId> loose_symbols(const Graph& graph) {
   std::set<SymbolId> used;
   const auto use = [&](const Dims& sizes) {
     for (const SymDim& size : sizes)
       for (SymbolId symbol : size.symbols()) used.insert(symbol);
   };
-  for (const Node& node : graph.nodes)
+  for (const Node& node : graph.nodes) {
     for (SymbolId symbol : symbols_used(graph, node)) used.insert(symbol);
+    if (const Attr* callee = node.attrs.find("callee"))
+      for (std::uint32_t symbol : symbols_in_text(std::get<std::string>(*callee)))
+        if (symbol < graph.symbols.size()) used.insert(SymbolId{symbol});
+  }
   for (const Input& input : graph.inputs) use(graph.type(input.value).shape), use(input.strides.value_or(Strides()));
   for (const Output& output : graph.outputs) use(output.strides.value_or(Strides()));
   for (std::uint32_t i = std::uint32_t(graph.symbols.size()); i-- > 0;)  // of those before it

@@ -49,6 +49,8 @@ class Signature:
         kind, what = next(iter(data.items()))
         if kind in ("output", "scalar", "number"):
             return self._type(graph.outputs[what])
+        if kind == "detached":
+            return self._result(graph, what)
         if kind == "input":
             return self._type(graph.inputs[what])
         if kind == "view":

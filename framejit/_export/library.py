@@ -22,7 +22,7 @@ from framejit._export.header import text_of
 from framejit._export.ranges import holds, intervals
 from framejit._graph.code import evaluated
 from framejit._graph.dtypes import library_name
-from framejit._graph.signature import refuse_other_arrays
+from framejit._graph.signature import place_text, refuse_other_arrays
 from framejit._graph.files import graph_type
 from framejit._support.files import write_whole
 
@@ -294,6 +294,8 @@ def _bytes(array):
 
 def with_results(graph, program, names):
     """A copy of the graph that returns each array of the result as C has it, and those arrays. Sizes and constants are no arrays."""
+    signature = program.graph._saved.signature
+    unread = [condition["argument"] for condition in signature["conditions"] if "array" in condition]
     graph = graph.copy()
     outputs, results = [], []
 
@@ -305,12 +307,16 @@ def with_results(graph, program, names):
         elif kind == "dict":
             for key, part in zip(what[::2], what[1::2]):
                 visit(part, f"{place}[{key['constant']!r}]")
+        elif kind == "detached":
+            visit(what, place)
+        elif kind == "argument" and what in unread:
+            raise GraphError(f"build: {place} is the argument {place_text(what)}, of which nothing is computed: leave it out of the result")
         elif kind in ("output", "scalar", "number", "input", "view"):
             node = _node(graph, recipe, place)
             outputs.append(node)
             results.append(Array(names.of(place), node.dtype, tuple(map(program.signature._size, node.shape)), place))
 
-    visit(program.graph._saved.signature["result"], "result")
+    visit(signature["result"], "result")
     graph.set_outputs(*outputs)
     graph._layouts = [None] * len(outputs)  # without gaps
     return graph, results
@@ -319,9 +325,14 @@ def with_results(graph, program, names):
 def _node(graph, recipe, place):
     """The node of an array of the result, which a view becomes by operations."""
     shown, offset = recipe, 0
-    while "view" in shown:
+    while "view" in shown or "detached" in shown:
+        if "detached" in shown:
+            shown = shown["detached"]
+            continue
         offset, shown = _core.normal_size(f"{offset} + {shown['offset']}"), shown["view"]
     kind, number = next(iter(shown.items()))
+    if kind == "argument":
+        raise GraphError(f"build: {place} is a part of the argument {place_text(number)}, of which nothing is computed: return a copy of it")
     if kind == "input":
         base, layout = graph._writes.get(number, graph.inputs[number]), graph.inputs[number].layout
     else:

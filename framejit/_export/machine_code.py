@@ -110,6 +110,9 @@ def body_of(contents, core, library):
                 known.add(size)
                 line("size = x.shape[axis]", size=code.name(size), x=x, axis=axis)
     for number, dividend, divisor, remainder in core.definitions:
+        if not code.symbols(dividend) | code.symbols(divisor) <= known:
+            continue  # of a size that nothing has any more
+        known.add(f"s{number}")
         line("size = computed", size=code.name(f"s{number}"), computed=code.quotient(dividend, divisor, remainder))
     defined = {f"s{number}" for number, *_ in core.definitions}
     given = [name for name, *_ in core.symbols if name not in defined]

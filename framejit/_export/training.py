@@ -146,6 +146,8 @@ def _of_outputs(recipe, numbers):
     kind, what = next(iter(recipe.items()))
     if kind in ("tuple", "list", "dict"):
         return {kind: [_of_outputs(part, numbers) for part in what]}
+    if kind == "detached":
+        return _of_outputs(what, numbers)
     if kind not in ("output", "scalar", "number", "input", "view"):
         return recipe
     number = next(numbers)

@@ -220,6 +220,8 @@ class Model:
         """x, broadcast to the shape."""
         if x.shape == tuple(shape):
             return x
+        if 0 in shape and all(isinstance(size, int) for size in shape):  # onnxruntime's Expand makes one row of none
+            return self.number(0, x.dtype, shape)
         within = (1,) * (len(shape) - len(x.shape)) + x.shape
         wanted = [1 if size == inside else size for size, inside in zip(shape, within)]
         if x.dtype == "bf16":  # runtimes have no Expand of it
@@ -371,6 +373,8 @@ def _result_tree(graph):
             made[register] = {"output": index}
         elif name == "view":
             made[register] = {"view": made[arguments[0]], "shape": shape, "strides": strides, "offset": expression, "dtype": dtype}
+        elif name == "" and signature.detaches(value, arguments):
+            made[register] = made[arguments[0]]
         elif name in ("tuple", "list"):
             made[register] = {"tuple": [made[x] for x in arguments]}
         elif name == "dict":
@@ -393,6 +397,8 @@ def _leaves(tree, name=""):
     def inside(key):
         return f"{name}_{key}" if name else str(key)
 
+    while "detached" in tree:
+        tree = tree["detached"]
     items = tree.get("tuple") or tree.get("list")
     if items:
         for i, item in enumerate(items):
@@ -419,6 +425,8 @@ class _Results:
         self.point = code.point(symbol.name for symbol in graph.symbols)
 
     def value(self, tree):
+        if "detached" in tree:
+            return self.value(tree["detached"])
         if "unread" in tree:
             raise GraphError(f"{self.graph._title()} can't be written as ONNX: it returns {tree['unread']}, which it computes nothing of; "
                              "return what is computed")
@@ -433,6 +441,8 @@ class _Results:
         return self.view(whole, self.layout(tree["view"]), tree["shape"], tree["strides"], tree["offset"])
 
     def layout(self, tree):
+        if "detached" in tree:
+            return self.layout(tree["detached"])
         if "input" in tree:
             return self.graph.inputs[tree["input"]].layout
         if "view" in tree:

@@ -90,10 +90,11 @@ def of(capture, graph):
             inputs.append({"argument": path})
         else:
             inputs.append({"state": node.name})
-    conditions, integers, found_as = [], {}, set(found["lie_as_traced"])
+    read = [text for text, _ in found["inputs"]]
+    # Views show elements by their places, which are those of arrays that lie as these did: asked of inputs by `layout`.
+    conditions, integers, found_as = [], {}, set(found["lie_as_traced"]) | _viewed(found["recipe"][0]) - set(read)
     places = {source[0]: place_of(source[1]) for source in [*found["inputs"], *(guard[3] for guard in found["guards"] if guard[3])]
               if source[1] is not None and source[1][0][0] == "Slot"}
-    read = [text for text, _ in found["inputs"]]
     for kind, _, _, source, *_, array in found["guards"]:
         if kind == "Array" and source[0] in read and array[0] != capture.library:
             raise refused(f"{in_words(source[0])} is an array of another library than the other arrays")
@@ -126,6 +127,17 @@ def of(capture, graph):
     return {"function": function, "parameters": parameters, "inputs": inputs, "conditions": conditions, "integers": integers,
             "result": _result(found["recipe"], found["inputs"], inputs, capture, refused), "laid": list(found["laid_outputs"]),
             "converted": [i for i, library in enumerate(found["libraries"]) if library != capture.library]}
+
+
+def _viewed(steps):
+    """The objects from outside that views of a recipe show."""
+    sources = {register: source[0] for name, register, _, source, *_ in steps if name == "source"}
+    found = set()
+    for name, register, arguments, *_ in steps:
+        if name == "view" and arguments[0] in sources:
+            sources[register] = sources[arguments[0]]
+            found.add(sources[register])
+    return found
 
 
 def _condition(kind, value, number):
@@ -190,6 +202,8 @@ def _result(recipe, places, inputs, capture, refused):
         elif name == "view":
             dtypes[register] = dtype
             made[register] = {"view": made[arguments[0]], "shape": list(shape), "strides": list(strides), "offset": expression}
+        elif name == "" and detaches(value, arguments):
+            made[register] = {"detached": made[arguments[0]]}
         elif name == "int":
             made[register] = {"int": expression}
         elif name in ("tuple", "list"):
@@ -208,6 +222,12 @@ def _result(recipe, places, inputs, capture, refused):
     return made[result]
 
 
+def detaches(value, arguments):
+    """Whether a step is `x.detach()`."""
+    torch = sys.modules.get("torch")
+    return torch is not None and value is torch.Tensor.detach and len(arguments) == 1
+
+
 def _sets_what_is_there(register, arguments, name, objects):
     """Whether an effect is `object.name = value` of an object from outside that has the value: a context that was entered and left."""
     if register >= 0 or type(name) is not str or len(arguments) != 2:
@@ -222,8 +242,9 @@ def _refuse_in(result, refused):
         raise refused(result["refused"])
     for part in result.get("tuple") or result.get("list") or result.get("dict") or ():
         _refuse_in(part, refused)
-    if "view" in result:
-        _refuse_in(result["view"], refused)
+    for kind in ("view", "detached"):
+        if kind in result:
+            _refuse_in(result[kind], refused)
 
 
 # ---- from data to a function
@@ -493,7 +514,7 @@ class _Writer:
         if condition["strides"] is not None:
             test, found, sizes = self.lies_elsewise(x, shape, condition["strides"], condition["array"].partition(".")[0])
             wanted = "contiguous" if sizes is None else f"with strides ({', '.join(map(ast.unparse, sizes))})"
-            self.refuse(test, f"{shown} {wanted}, by which its code decided something", found)
+            self.refuse(test, f"{shown} {wanted}, which its code has seen or shows a view of", found)
 
     def lies_elsewise(self, x, shape, wanted, library):
         """(test, the strides that are found, those that are wanted) of an array."""
@@ -624,6 +645,8 @@ class _Writer:
             self.view(data, shape, strides)
             return self.expression("_view(viewed, shape, strides, offset)", viewed=viewed, shape=tuple(map(self.shown, shape)),
                                    strides=tuple(map(self.shown, strides)), offset=self.shown(offset))
+        if "detached" in data and self.library == "torch":
+            return self.expression("x.detach()", x=self.result(data["detached"], depth + 1))
         if "tuple" in data:
             return code.tree(tuple(parts(data["tuple"])))
         if "list" in data:
@@ -649,8 +672,10 @@ class _Writer:
         if len(shape) != len(strides):
             raise GraphError("a view of the signature has another rank than its strides")
         root, start = data, code.tree(0)
-        while "view" in root:
-            start, root = code.expression("a + b", a=start, b=self.size(root["offset"])), root["view"]
+        while "view" in root or "detached" in root:
+            if "view" in root:
+                start = code.expression("a + b", a=start, b=self.size(root["offset"]))
+            root = root["view" if "view" in root else "detached"]
         memory, positive = self.memory(root)
         low, high, signs = start, start, True
         for length, stride in zip(shape, strides):
@@ -730,6 +755,8 @@ def _shown(result, what):
     """The numbers of the inputs (or outputs: what) whose memory a result shows by a view."""
     if not isinstance(result, dict):
         return set()
+    if "detached" in result:
+        return _shown(result["detached"], what)
     if "view" in result:
         viewed = result["view"]
         return {viewed[what]} if isinstance(viewed, dict) and type(viewed.get(what)) is int else _shown(viewed, what)
@@ -763,6 +790,8 @@ def _returned(result):
     """The numbers of the outputs that a result has as they are."""
     if not isinstance(result, dict):
         return set()
+    if "detached" in result:
+        return _returned(result["detached"])
     if type(result.get("output")) is int:
         return {result["output"]}
     parts = next((result[kind] for kind in ("tuple", "list", "dict") if isinstance(result.get(kind), list)), [])

@@ -343,6 +343,14 @@ def _trunc_div(step, a, b):
     return e("numpy.floor_divide(a - numpy.fmod(a, b), b)", a=a, b=b)
 
 
+def _floor_div_numpy(step, a, b):
+    # One number by another is how a value is checked too: NumPy would go on with 0 (torch raises).
+    if step.type == "i64" and not step.shape:
+        step.line("if b == 0:\n    raise GraphError(message)", b=b,
+                  message="an integer is divided by zero, or a value is none of those that the graph is right for")
+    return e("a // b", a=a, b=b)
+
+
 def _popcount(step, x):
     bits = 8 * (_BYTES.get(step.type) or int(step.type[1:]) // 8)
     return e("sum(((x >> bit) & 1 for bit in range(bits)), x * 0)", x=x, bits=bits)
@@ -583,7 +591,7 @@ operations = {
     "sub": _form("a - b"),
     "mul": _form("a * b"),
     "div": _form("a / b"),
-    "floor_div": _form("a // b"),
+    "floor_div": (_floor_div_numpy, _form("a // b")[1]),
     "mod": _form("a % b"),
     "trunc_div": (_trunc_div, _form("torch.div(a, b, rounding_mode='trunc')")[1]),
     "fmod": _plain("fmod"),

@@ -161,3 +161,30 @@ def test_libraries_of_c_and_onnx_take_contiguous_arrays_alone(tmp_path):
     pytest.importorskip("onnx", reason="onnx is not installed")
     with pytest.raises(GraphError, match="how x lies in memory"):
         program.graph.to_onnx(tmp_path / "f.onnx")
+
+
+def test_views_of_arguments_that_lie_otherwise(tmp_path):
+    """Of one that the graph does not read either: its elements are shown by their places."""
+    x = np.arange(6.0).reshape(3, 2)
+    for g in ways(tmp_path, lambda x, y: (x.T, y * 2), x, np.ones(2)):
+        assert g(x, np.ones(2))[0].tolist() == x.T.tolist()
+        with pytest.raises(GraphError, match="captured with x with strides"):
+            g(np.asfortranarray(x), np.ones(2))
+    with pytest.raises(GraphError, match=r"result\[0\] is a part of the argument x"):
+        framejit.export(lambda x, y: (x.T, y * 2), (x, np.ones(2))).build(tmp_path)
+    with pytest.raises(GraphError, match=r"result\[0\] is the argument x"):
+        framejit.export(lambda x, y: (x, y * 2), (x, np.ones(2))).build(tmp_path)
+
+
+def test_detached_results(tmp_path):
+    def f(x, y):
+        z = x * 2
+        return z, z.detach(), y.detach(), z.detach()[1:]
+
+    x, y = torch.ones(3, requires_grad=True), torch.ones(2)
+    for g in ways(tmp_path, f, x, y):
+        z, apart, given, part = g(x, y)
+        assert z.requires_grad and not apart.requires_grad and z.data_ptr() == apart.data_ptr() and given.data_ptr() == y.data_ptr()
+        assert part.tolist() == [2.0, 2.0] and part.data_ptr() == z.data_ptr() + 4
+    built = framejit.export(lambda x: ((x * 2).detach(), x.sum().detach()), (torch.ones(3),)).build(tmp_path / "c")
+    assert "result_0" in built.header.read_text() and "result_1" in built.header.read_text()

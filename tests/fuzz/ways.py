@@ -1,10 +1,15 @@
-"""One program, every way that it can run: compiled, captured, exported, from a file, by the library, as machine code, as ONNX. One answer.
+"""One program, every way that it can run: compiled, captured, exported, from a file, by the library, as machine code, from C, as ONNX. One
+answer.
 
-`program(seed, lib)` grows a function of two arrays that returns arrays (of the expressions and tables of parts.py and tables.py, without
-effects); `check` gives each way the same arguments, in several sizes where the way takes them, and compares values, dtypes, strides and whose
-memory the results have with eager's. A way may refuse a program with one of framejit's own errors, never answer otherwise.
+`program(seed, lib)` grows a function of two arrays that returns arrays (of the expressions, statements and tables of parts.py and tables.py;
+it may write into its arguments). `check` gives each way the same arguments, then arguments that lie otherwise and arguments of other sizes, and
+compares values, dtypes, strides, whose memory the results have, and what the arguments are afterwards with eager's. A way may refuse a
+program, or arguments unlike those that it was made with, with one of framejit's own errors, never answer otherwise.
 """
+import ctypes
+import functools
 import pathlib
+import shutil
 import tempfile
 import warnings
 
@@ -16,6 +21,12 @@ from grow import Grower, quiet
 from harness import is_array, torch
 from observe import Elements
 
+try:
+    import onnx  # noqa: F401
+    import onnxruntime
+except ImportError:
+    onnxruntime = None
+
 # They keep state, draw numbers, or are statements.
 _NOT_PURE = ("STATE", "LOG", "TABLE", "lambda", "rand", "dropout", "items", "table", "helper", "framejit", "requires_grad", "grad", "empty", ":=", "print", "_(", ".numpy()", "np.asarray", "out=", "ADD", "cached")
 _LINES = 3
@@ -26,8 +37,14 @@ def program(seed, lib):
     grower.calls_of_tables = 0.3
     r = grower.random
     shape = r.choice([(3, 4), (5,), (2, 3, 4), (4, 4), (1, 3), (6, 2)])
+    larger, layout = (shape[0] + 2, *shape[1:]), r.choice(["f", "padded", "strided"])
     dtypes = ["float32", "float32", "float64", "int64", "bool"]
-    texts = {name: f'make({shape}, "{r.choice(dtypes)}", {r.randrange(1000)})' for name in "xy"}
+    kinds = {name: (r.choice(dtypes), r.randrange(1000)) for name in "xy"}
+
+    def arguments(shape, layout="c"):
+        return {name: f'make({shape}, "{dtype}", {seed}' + (f', "{layout}")' if layout != "c" else ")") for name, (dtype, seed) in kinds.items()}
+
+    texts = arguments(shape)
     grower.source, grower.gradients = "", False
     grower.space = namespace_of(Case(lib, "import math", []), "<growing>")
     grower.space.update(k=2, s=0.5)
@@ -40,24 +57,28 @@ def program(seed, lib):
             break
         count = len(grower.lines)
         grower.simple(1)
-        if len(grower.lines) > count and (not grower.lines[-1].strip().startswith("v") or any(word in grower.lines[-1] for word in _NOT_PURE)):
+        if len(grower.lines) > count and (grower.lines[-1].strip()[0] not in "vxy" or any(word in grower.lines[-1] for word in _NOT_PURE)):
             del grower.lines[-1]
     made = [n for n in grower.names if n.startswith("v") and n in grower.space and is_array(grower.space[n]) and any(line.strip().startswith(f"{n} =") for line in grower.lines)]
     result = ", ".join(r.sample(made, min(len(made), r.randrange(1, 4)))) or "x + 1"
     source = "import math\n\ndef f(x, y, k=2, s=0.5):\n" + "\n".join(grower.lines) + f"\n    return ({result},)\n"
-    return Case(lib, source, [f"ARGS = [{', '.join(texts.values())}]"])
+    return Case(lib, source, [f"ARGS = [{', '.join(given.values())}]" for given in (texts, arguments(shape, layout), arguments(larger))])
+
+
+def _elements(array):
+    plain = array.detach().resolve_conj().resolve_neg() if torch is not None and isinstance(array, torch.Tensor) else array
+    values = (plain.float() if str(plain.dtype) == "torch.bfloat16" else plain).numpy() if hasattr(plain, "detach") else np.asarray(plain)
+    return Elements(values.copy(), values.dtype.name)
 
 
 def _picture(results, given):
-    """Per result: elements, dtype, strides, and which of the results before and of the arguments it shares memory with."""
+    """Per result and argument: elements and dtype; then strides, and which of the results before and of the arguments it shares memory with."""
     told = []
-    for n, array in enumerate(results):
-        plain = array.detach().resolve_conj().resolve_neg() if torch is not None and isinstance(array, torch.Tensor) else array
-        strides = tuple(plain.stride()) if plain is not array or hasattr(plain, "stride") else tuple(s // max(plain.itemsize, 1) for s in plain.strides)
-        kept = [stride for stride, size in zip(strides, plain.shape) if size > 1] if 0 not in plain.shape else []
-        values = (plain.float() if str(plain.dtype) == "torch.bfloat16" else plain).numpy() if hasattr(plain, "stride") else np.asarray(plain)
-        shared = [other for other, array in enumerate([*results[:n], *given]) if _shares(plain, array)]
-        told.append((Elements(values.copy(), values.dtype.name), str(plain.dtype), kept, shared))
+    for n, array in enumerate([*results, *given]):
+        strides = tuple(array.stride()) if hasattr(array, "stride") else tuple(s // max(array.itemsize, 1) for s in array.strides)
+        kept = [stride for stride, size in zip(strides, array.shape) if size > 1] if 0 not in array.shape else []
+        shared = [other for other, before in enumerate([*results, *given][:n]) if _shares(array, before)]
+        told.append((_elements(array), str(array.dtype), kept, shared + [len(results) + i for i, x in enumerate(given) if n < len(results) and _shares(array, x)]))
     return told
 
 
@@ -67,33 +88,110 @@ def _shares(a, b):
     return np.shares_memory(a, b)
 
 
-def _ways(f, args, folder):
-    """(name, function that gives the function of the arguments): a way is made when its turn comes."""
+def _values_alone(results, given):
+    """Of ways that give contiguous arrays of their own: elements and dtypes."""
+    return [(_elements(array), str(array.dtype)) for array in (*results, *given)]
+
+
+def _as_onnx_has_them(results, given):
+    """onnxruntime's Where adds what is chosen to a zero, and float32 functions stand behind some of float64."""
+    told = []
+    for array in (*results, *given):
+        values = _elements(array).values
+        told.append((Elements(values + values.dtype.type(0), "float32") if values.dtype.kind == "f" else _elements(array), str(array.dtype)))
+    return told
+
+
+class _FromC:
+    """A built library, called by the header's rules."""
+
+    def __init__(self, program, folder, like):
+        built = program.build(folder)
+        self.library, self.like = ctypes.CDLL(str(built.library)), like
+        self.given = [place[0] for place in program.signature.parameters]
+        self.nothing = ctypes.c_double()  # the place of arrays without elements
+        self.error = getattr(self.library, "f_error")
+        self.error.restype = ctypes.c_char_p
+
+    def __call__(self, *args):
+        results = [array.contiguous().clone() if hasattr(array, "detach") else array.copy(order="C") for array in self.like]
+        arrays = [dict(zip("xy", args))[name] for name in self.given] + results
+        places = [ctypes.c_void_p((array.data_ptr() if hasattr(array, "data_ptr") else array.ctypes.data) or ctypes.addressof(self.nothing)) for array in arrays]
+        if self.library.f(*places) != 0:
+            raise framejit.Error(self.error().decode())
+        return tuple(results)
+
+
+class _AsOnnx:
+    def __init__(self, graph, path, like):
+        graph.to_onnx(path)
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        try:
+            self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented as missing:
+            raise framejit.Error("onnxruntime has no kernel for it") from missing
+        except onnxruntime.capi.onnxruntime_pybind11_state.Fail as failure:
+            if "by zero" in str(failure):
+                raise framejit.Error("onnxruntime divides no integer by zero") from failure
+            raise
+        if any("bfloat16" in output.type for output in self.session.get_outputs()):
+            raise framejit.Error("NumPy has no bfloat16")
+        self.like = like
+
+    def __call__(self, *args):
+        named = dict(zip("xy", args))
+        feeds = {given.name: named[given.name].detach().numpy() if hasattr(named[given.name], "detach") else named[given.name] for given in self.session.get_inputs()}
+        try:
+            found = dict(zip([output.name for output in self.session.get_outputs()], self.session.run(None, feeds)))
+        except onnxruntime.capi.onnxruntime_pybind11_state.Fail as failure:
+            raise (framejit.Error("onnxruntime divides no integer by zero") if "by zero" in str(failure) else failure) from failure
+        for name in [name for name in found if name.endswith("_after")]:
+            target, value = named[name[:-len("_after")]], found.pop(name)
+            target[...] = torch.from_numpy(value) if hasattr(target, "detach") else value
+        return tuple(torch.from_numpy(np.array(x)) if hasattr(like, "detach") else x for x, like in zip(found.values(), self.like, strict=True))
+
+
+def _ways(f, args, folder, like=()):
+    """(name, what it takes and tells, function that gives the function of the arguments): a way is made when its turn comes.
+
+    exact: strides and memory are eager's too; layouts: it takes arguments that lie otherwise; sizes: of other sizes."""
     programs = {}
 
-    def exported():
-        if "export" not in programs:
-            programs["export"] = framejit.export(f, args)
-        return programs["export"]
+    def exported(**sizes):
+        if bool(sizes) not in programs:
+            programs[bool(sizes)] = framejit.export(f, args, **sizes)
+        return programs[bool(sizes)]
 
-    def loaded(**code):
+    def any_size():
+        rows = framejit.Dim("rows", min=1)
+        return exported(dynamic_shapes={"x": {0: rows}, "y": {0: rows}})
+
+    def loaded(program=exported, **code):
         path = folder / "f.program"
-        exported().save(path, **({"cpu": "native"} if code else {}))
+        program().save(path, **({"cpu": "native"} if code else {}))
         return framejit.ExportedProgram.load(path, **code)
 
     def graph_of_file():
         framejit.capture(f, *args).save(folder / "f.graph")
         return framejit.Graph.load(folder / "f.graph")
 
-    yield "compile", lambda: framejit.compile(f)
-    yield "capture", lambda: framejit.capture(f, *args)
-    yield "capture, level=library", lambda: framejit.capture(f, *args, level="library")
-    yield "graph from a file", graph_of_file
-    yield "export", exported
-    yield "run", lambda: exported().run
-    yield "program from a file", loaded
-    yield "program from a file, run", lambda: loaded().run
-    yield "machine code from a file", lambda: loaded(run_code=True)
+    yield "compile", "exact layouts sizes", lambda: framejit.compile(f)
+    yield "capture", "exact layouts", lambda: framejit.capture(f, *args)
+    yield "capture, level=library", "exact", lambda: framejit.capture(f, *args, level="library")
+    yield "graph from a file", "exact layouts", graph_of_file
+    yield "export", "exact layouts", exported
+    yield "run", "exact layouts", lambda: exported().run
+    yield "program from a file", "exact layouts", loaded
+    yield "program from a file, run", "exact", lambda: loaded().run
+    yield "machine code from a file", "exact layouts", lambda: loaded(run_code=True)
+    yield "export, any size", "exact layouts sizes", any_size
+    yield "any size from a file", "exact sizes", lambda: loaded(any_size)
+    yield "any size as machine code", "exact sizes", lambda: loaded(any_size, run_code=True)
+    if shutil.which("ld"):
+        yield "C", "", lambda: _FromC(exported(), folder / "c", like)
+    if onnxruntime is not None:
+        yield "ONNX", "", lambda: _AsOnnx(framejit.capture(f, *args), folder / "f.onnx", like)
 
 
 def check(case, filename="<program>"):
@@ -103,35 +201,55 @@ def check(case, filename="<program>"):
     f = space["f"]
     f.__globals__["__name__"] = "program"
 
-    def arguments():
-        exec(case.calls[0], space)
+    def arguments(call=0):
+        exec(case.calls[call], space)
         return tuple(space["ARGS"])
+
+    @functools.cache
+    def eager(call, picture):
+        given = arguments(call)
+        return picture(f(*given), given)
+
+    def compare(name, way, call, picture, may_refuse):
+        given = arguments(call)
+        try:
+            found = picture(way(*given), given)
+        except framejit.Error as error:
+            if may_refuse or "or a value is none of those" in str(error):
+                return
+            raise Difference(name, f"call {call} by {name}: {type(error).__name__}: {error}") from error
+        except Exception as error:
+            raise Difference(name, f"call {call} by {name}: {type(error).__name__}: {error}, and eager returns") from error
+        for place, (ours, theirs) in enumerate(zip(found, eager(call, picture), strict=True)):
+            if ours[0].differs(theirs[0]) or ours[1:] != theirs[1:]:
+                raise Difference(name, f"call {call} by {name}: result {place} is {ours}, eager gives {theirs}")
 
     with warnings.catch_warnings(), np.errstate(all="ignore"), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore")
-        given = arguments()
-        try:
-            expected = _picture(f(*given), given)
-        except Exception:
+        runs = []
+        for call in range(len(case.calls)):
+            try:
+                eager(call, _picture)
+                runs.append(call)
+            except Exception:
+                continue
+        if 0 not in runs:
             return answered
-        for name, make in _ways(f, arguments(), pathlib.Path(folder)):
+        for name, takes, make in _ways(f, arguments(), pathlib.Path(folder), f(*arguments())):
+            picture = _picture if "exact" in takes else _as_onnx_has_them if name == "ONNX" else _values_alone
             try:
                 way = make()
             except framejit.Error:
                 continue
-            for number in range(2):
-                given = arguments()
-                try:
-                    found = _picture(way(*given), given)
-                except framejit.Error as error:
-                    if name == "capture, level=library" and "has no text" in str(error):  # a graph to be looked at
-                        break
-                    raise Difference(name, f"call {number} by {name}: {type(error).__name__}: {error}") from error
-                except Exception as error:
-                    raise Difference(name, f"call {number} by {name}: {type(error).__name__}: {error}, and eager returns") from error
-                for place, (ours, eager) in enumerate(zip(found, expected, strict=True)):
-                    if ours[0].differs(eager[0]) or ours[1:] != eager[1:]:
-                        raise Difference(name, f"call {number} by {name}: result {place} is {ours}, eager gives {eager}")
+            except Exception as error:
+                raise Difference(name, f"{name} is not made: {type(error).__name__}: {error}") from error
+            for _ in range(2):
+                # A graph of the library's calls is there to be looked at; C says where an integer is divided by zero.
+                compare(name, way, 0, picture, name in ("ONNX", "C", "capture, level=library"))
+            if "layouts" in takes and 1 in runs:
+                compare(name, way, 1, picture if name == "compile" else _values_alone, name != "compile")
+            if "sizes" in takes and 2 in runs:
+                compare(name, way, 2, picture, name != "compile")
             answered[name] = True
     if framejit.cache_info()["internal_errors"]:
         raise Difference("internal error", "an internal error")

@@ -227,8 +227,17 @@ void TraceRun::note_layout(const ArrayValue& array, const ArrayValue* result) {
   assumed->layouts.push_back(std::move(layout));
 }
 
+namespace {
+
+/// Whether the answer decides results: torch's own modules ask to choose among ways to the same.
+bool decides(const TraceRun& t) {
+  return t.assumed && !t.frames.empty() && !is_of_packages(t.frames.back()->globals.get(), {"torch"});
+}
+
+}  // namespace
+
 void TraceRun::note_autograd(const ArrayValue& array, AutogradFact what, bool answer) {
-  if (!assumed) return;
+  if (!decides(*this)) return;
   ArgumentLedger::Autograd seen{what, answer, array.source, array.storage->contents};
   if (!array.source && what != AutogradFact::IsInference) {
     seen.what = AutogradFact::RequiresGrad;  // by which what is computed is a leaf, or none
@@ -242,7 +251,7 @@ void TraceRun::note_autograd(const ArrayValue& array, AutogradFact what, bool an
 }
 
 void note_mode(TraceRun& t, AutogradFact mode) {
-  if (!t.assumed) return;
+  if (!decides(t)) return;
   const auto &outside = t.modes->outside, &now = t.modes->now;
   const bool inference = mode == AutogradFact::InferenceMode;
   if (inference ? now.inference != outside.inference : now.grad != outside.grad) return;  // the code has set it

@@ -13,6 +13,12 @@ Array self(Tracer& tracer, const Arguments& arguments) {
   return torch_tensor(tracer, arguments.positional[0]);
 }
 
+/// Of a function of one tensor.
+Array only(Tracer& tracer, const Arguments& arguments) {
+  if (arguments.positional.size() > 1 || !arguments.keywords.empty()) refuse("takes no other arguments");
+  return self(tracer, arguments);
+}
+
 /// suggest_memory_format: true if the strides are those of a channels-last tensor.
 bool suggests_channels_last(Tracer& tracer, const Dims& shape, const Strides& strides) {
   std::vector<int> order;
@@ -191,7 +197,7 @@ V torch_transpose(Tracer& tracer, const Arguments& arguments) {
 }
 
 V torch_t(Tracer& tracer, const Arguments& arguments) {
-  Array x = self(tracer, arguments);
+  Array x = only(tracer, arguments);
   if (x->rank() > 2) refuse("t() of more than two dimensions");
   return x->rank() == 2 ? permuted(tracer, x, 0, 1) : V(view_alias(tracer, x));
 }
@@ -493,7 +499,7 @@ Array detached(Tracer& tracer, const Array& x, bool data) {
 }
 }  // namespace
 
-V torch_detach(Tracer& tracer, const Arguments& arguments) { return detached(tracer, self(tracer, arguments), false); }
+V torch_detach(Tracer& tracer, const Arguments& arguments) { return detached(tracer, only(tracer, arguments), false); }
 
 V torch_data(Tracer& tracer, const Array& x) {
   if (x->storage->inference) unsupported("Tensor.data of an inference tensor");
@@ -578,7 +584,7 @@ V torch_type_method(Tracer& tracer, const Arguments& arguments) {
 }
 
 V torch_cpu(Tracer& tracer, const Arguments& arguments) {
-  self(tracer, arguments);
+  only(tracer, arguments);
   if (const int here = torch_tensor(tracer, arguments.positional[0])->storage->device; here != kHost)
     break_graph(BreakReason::SeveralDevices,
                 "a tensor of " + device_text(here) + " is copied to cpu, for which Python waits");
@@ -1105,17 +1111,17 @@ V torch_stride(Tracer& tracer, const Arguments& arguments) {
 }
 
 V torch_storage_offset(Tracer& tracer, const Arguments& arguments) {
-  Array x = self(tracer, arguments);
+  Array x = only(tracer, arguments);
   if (x->storage->input_array) unsupported("storage_offset() of an argument");
   return tracer.integer(x->offset);
 }
 
 V torch_dim_method(Tracer& tracer, const Arguments& arguments) {
-  return tracer.integer(std::int64_t(self(tracer, arguments)->rank()));
+  return tracer.integer(std::int64_t(only(tracer, arguments)->rank()));
 }
 
 V torch_element_size(Tracer& tracer, const Arguments& arguments) {
-  return tracer.integer(std::int64_t(size_in_bytes(self(tracer, arguments)->dtype)));
+  return tracer.integer(std::int64_t(size_in_bytes(only(tracer, arguments)->dtype)));
 }
 
 V torch_is_contiguous(Tracer& tracer, const Arguments& arguments) {
@@ -1133,13 +1139,13 @@ V torch_is_contiguous(Tracer& tracer, const Arguments& arguments) {
 }
 
 V torch_is_inference(Tracer& tracer, const Arguments& arguments) {
-  Array x = self(tracer, arguments);
+  Array x = only(tracer, arguments);
   tracer.note_autograd(*x, AutogradFact::IsInference, x->storage->inference);
   return tracer.boolean(x->storage->inference);
 }
 
 V torch_len(Tracer& tracer, const Arguments& arguments) {
-  Array x = self(tracer, arguments);
+  Array x = only(tracer, arguments);
   if (x->rank() == 0) refuse("len() of a 0-d tensor");
   return tracer.integer(x->shape[0]);
 }

@@ -329,7 +329,7 @@ V call_builtin_method(TraceRun& t, BuiltinValue& method, std::vector<V> position
     case ValueKind::Array:
       if (as<ArrayValue>(owner)->library == Library::Numpy &&
           ((name == "__copy__" && count == 0) || (name == "__deepcopy__" && count == 1)))
-        return array_method(t, owner, "copy", {{t.string("K")}, {}});
+        return as<ArrayValue>(owner)->numpy_scalar ? owner : array_method(t, owner, "copy", {{t.string("K")}, {}});
       return array_method(t, owner, name, {std::move(positional), std::move(keywords)});
     case ValueKind::List: case ValueKind::Dict: case ValueKind::Set:
       if (name == "__reduce_ex__" || name == "__reduce__") break;
