@@ -66,9 +66,10 @@ def program(seed, lib):
 
 
 def _elements(array):
+    """Of float64 by the bounds of float32, whose functions it may have come through."""
     plain = array.detach().resolve_conj().resolve_neg() if torch is not None and isinstance(array, torch.Tensor) else array
     values = (plain.float() if str(plain.dtype) == "torch.bfloat16" else plain).numpy() if hasattr(plain, "detach") else np.asarray(plain)
-    return Elements(values.copy(), values.dtype.name)
+    return Elements(values.copy(), "float32" if values.dtype.name == "float64" else values.dtype.name)
 
 
 def _picture(results, given):
