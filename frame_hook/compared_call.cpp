@@ -14,6 +14,7 @@ namespace {
 
 /// An eager run needs room for the values of the graph that are there at once; a compiled one may have none of them.
 constexpr std::int64_t kComparedBytes = std::int64_t{64} << 20;
+constexpr std::int64_t kComparedBytesInAll = 16 * kComparedBytes;  // they may all have names
 constexpr std::size_t kComparedNodes = 1024;
 
 /// By node: it makes new contents of an input of which a part is written, for which eager has no array. Views alone are
@@ -82,7 +83,7 @@ bool has_room(const Segment& segment, std::span<const std::int64_t> found) {
   for (const Write& write : graph.writes) last[write.value.index] = graph.nodes.size();
   std::vector<std::int64_t> freed(graph.nodes.size() + 1);
   const std::vector<bool> updates = updates_of_inputs(segment);
-  std::int64_t bytes = 0;
+  std::int64_t bytes = 0, all = 0;
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     bytes -= freed[n];
     if (updates[n]) continue;
@@ -90,7 +91,8 @@ bool has_room(const Segment& segment, std::span<const std::int64_t> found) {
       const std::int64_t more = bytes_of(result);
       bytes += more;
       freed[last[result.index]] += more;
-      if (bytes > kComparedBytes) return false;
+      all += more;
+      if (bytes > kComparedBytes || all > kComparedBytesInAll) return false;
     }
   }
   return true;

@@ -513,7 +513,8 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       scratch.update().settled = decisions.settled;
       const SegmentStatus status =
           run_segment(state, cache.options(), *segment, values, scratch.bindings(), scratch.update());
-      if (compared && status == SegmentStatus::Eager && !begun && !scratch.update().interrupt) compared->fell_back();
+      if (compared && status == SegmentStatus::Eager && !begun && !scratch.update().interrupt && !scratch.update().disturbed)
+        compared->fell_back();
       if (account && status == SegmentStatus::Done) account->ran(*segment, scratch.bindings().symbols);
       if (status == SegmentStatus::Done && segment->exit.kind != Exit::Kind::Return)
         update_frame(frame, scratch.update());
@@ -677,7 +678,7 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
     FrameUpdate update;
     update.settled = decisions.settled;
     const SegmentStatus status = run_segment(state, cache.options(), segment, values, lease.bindings(), update);
-    if (compared && status == SegmentStatus::Eager && !update.interrupt) compared->fell_back();
+    if (compared && status == SegmentStatus::Eager && !update.interrupt && !update.disturbed) compared->fell_back();
     if (status == SegmentStatus::OtherPath) {
       decisions.meet(std::move(update.decisions));
       const SegmentStatus signals = look_for_signals(cache.options(), values);

@@ -62,8 +62,8 @@ class Host {
   virtual bool unlock() { return false; }
   virtual void lock() {}
   /// Whether the program may write only when `may_write` has said so, if others had the host before. Needs no lock.
-  virtual bool asks_before_writing() const { return false; }
-  /// Whether what the program rests on is as it was.
+  virtual bool asks_again() const { return false; }
+  /// Whether what the program rests on is as it was; of a host that does not ask, or has not been let go of, true.
   virtual bool may_write() { return true; }
   /// Whether `interrupted` may find a signal on this thread. Needs no lock.
   virtual bool handles_signals() const { return false; }

@@ -14,7 +14,6 @@ std::int64_t now() {
 
 void HostLock::release() {
   released_ = host_.unlock();
-  was_released_ |= released_;
   if (!released_) held_ = -1e30;  // never again
   if (asked_ == 0 && host_.handles_signals()) {
     thread_ = std::this_thread::get_id();
@@ -32,9 +31,7 @@ void HostLock::take() {
 
 bool HostLock::finish() {
   watches_ = false;
-  if (!was_released_ || !host_.asks_before_writing()) return true;
-  was_released_ = false;
-  return host().may_write();
+  return !host_.asks_again() || host().may_write();
 }
 
 bool HostLock::is_due() const { return std::this_thread::get_id() == thread_ && now() - asked_ >= kAskedNanoseconds; }

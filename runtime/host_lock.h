@@ -13,7 +13,7 @@ namespace fj {
 class HostLock {
  public:
   /// Held by the caller, and held again when this ends.
-  explicit HostLock(Host& host) : host_(host) {}
+  explicit HostLock(Host& host) : host_(host), limit_(host.asks_again() ? kHeldBeforeAsking : kHeldNanoseconds) {}
   ~HostLock() { take(); }
   HostLock(const HostLock&) = delete;
 
@@ -26,10 +26,10 @@ class HostLock {
   /// Work of about `nanoseconds` follows that touches nothing of the host's but memory.
   void work(double nanoseconds) {
     held_ += nanoseconds;
-    if (!released_ && held_ >= kHeldNanoseconds) release();
+    if (!released_ && held_ >= limit_) release();
   }
   /// Before a wait whose length nobody knows.
-  void wait() { work(kHeldNanoseconds); }
+  void wait() { work(limit_); }
   void take();
 
   /// Asked between two pieces of work, on any thread that does some of it. True: the call is to end, since a signal
@@ -41,6 +41,8 @@ class HostLock {
  private:
   // Letting go of the lock and taking it again costs 0.1 us.
   static constexpr double kHeldNanoseconds = 20'000;
+  // Asking the guards of a model again costs up to 20 us; others wait 5 ms for the GIL in any case.
+  static constexpr double kHeldBeforeAsking = 500'000;
   static constexpr std::int64_t kAskedNanoseconds = 20'000'000;
 
   void release();
@@ -48,9 +50,9 @@ class HostLock {
   bool ask();
 
   Host& host_;
+  const double limit_;
   double held_ = 0;        // since it was taken
   bool released_ = false;
-  bool was_released_ = false;
   bool watches_ = false;   // for long work on the thread on which the host handles signals
   std::int64_t asked_ = 0; // when
   std::thread::id thread_;

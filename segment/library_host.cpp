@@ -122,10 +122,12 @@ bool SegmentHost::unlock() {
 }
 
 bool SegmentHost::may_write() {
-  if (!asks_ || !std::exchange(unlocked_, false)) return true;
+  if (!asks_) return true;
   // Once it has written, what it has seen before that stands: as in eager's operations, others come before or after.
   const bool written = std::exchange(writes_, true);
-  return asks_() || written || fail("an object that it reads was changed while it ran");
+  if (!std::exchange(unlocked_, false) || asks_() || written) return true;
+  disturbed_ = true;
+  return fail("an object that it reads was changed while it ran");
 }
 
 void SegmentHost::lock() { fj_take_gil(std::exchange(thread_, nullptr)); }
@@ -339,6 +341,7 @@ bool SegmentHost::call_extern(std::int64_t handle, std::span<const ArrayRef> ope
                               std::span<const std::int64_t> symbols, std::span<ArrayRef> results) {
   FJ_CHECK(externs_ && handle >= 0 && std::size_t(handle) < externs_->size(),
            "an extern call has a row in its segment's table");
+  unlocked_ = true;  // the library's functions let others run
   const ExternCall& call = (*externs_)[handle];
   FJ_CHECK(call.results.size() == results.size(), "an extern node has as many results as its row");
 

@@ -41,8 +41,10 @@ class SegmentHost final : public Host {
   void end_range(void* range) override;
   bool unlock() override;
   void lock() override;
-  bool asks_before_writing() const override { return asks_ && unlocked_ && !writes_; }
+  bool asks_again() const override { return asks_ && !writes_; }
   bool may_write() override;
+  /// It was not: others have changed what the piece has read.
+  bool disturbed() const { return disturbed_; }
   bool handles_signals() const override;
   bool interrupted() override;
   void retain(void* object) override { Py_XINCREF(static_cast<PyObject*>(object)); }
@@ -82,6 +84,7 @@ class SegmentHost final : public Host {
   bool shares_ = true;
   bool unlocked_ = false;  // since the piece has read or asked
   bool writes_ = false;    // it has asked, and writes
+  bool disturbed_ = false;
   std::function<bool()> asks_;
   Ref<> interrupt_;
   bool waits_ = false;  // Ctrl-C was pressed, and its handler has not run

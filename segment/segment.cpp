@@ -230,7 +230,8 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
   if (program) {
     SegmentHost host(output_library, externs.get(), inference_outputs.empty() ? nullptr : &inference_outputs, device);
     host.hold(std::move(generators));
-    host.share(!writes_objects_ || asks_again_);
+    const bool asks = asks_again_ && disturbed_ < kDisturbed;
+    host.share(!writes_objects_ || asks);
     // What the program has computed is of what it has read; what is written may be of what is there now.
     if (asks_again_) host.ask_before_writing([&] {
       auto look = std::make_unique<AnotherLook>();
@@ -268,12 +269,20 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
       update.interrupt = host.take_interrupt();
       return eager(update, "a signal ended it");
     }
+    if (host.disturbed()) {
+      ++disturbed_;
+      update.disturbed = true;
+    }
     if (status != kOk) {
       const SegmentStatus failed = eager(update, call.error.empty() ? reason_text(status, host.failure()) : call.error);
       update.outdated = host.mispredicted() && !update.past.empty();
       return host.mispredicted() && update.past.empty() ? SegmentStatus::Retrace : failed;
     }
-    if (!host.may_write()) return eager(update, host.failure());
+    if (!host.may_write()) {
+      ++disturbed_;
+      update.disturbed = true;
+      return eager(update, host.failure());
+    }
     wrote = !graph->writes.empty();
     for (std::size_t i = update.settled; i < conditions.size(); ++i) {
       const ArrayRef& decided = output_buffer.span()[std::size_t(conditions[i].output)];
@@ -311,7 +320,7 @@ SegmentStatus Segment::run(const FrameValues& values, const GuardBindings& bindi
 
 void Segment::settle() {
   writes_objects_ = changes_objects(recipe);
-  asks_again_ = writes_objects_ && graph && !(externs && (externs->random() || externs->once() || !externs->held().empty())) &&
+  asks_again_ = writes_objects_ && graph && !(externs && (externs->once() || !externs->held().empty())) &&
                 std::none_of(recipe.steps.begin(), recipe.steps.end(),
                              [](const RecipeStep& step) { return step.op == RecipeOp::Expect; });
   if (asks_again_) program_symbols_ = symbols_used(*graph);

@@ -56,6 +56,7 @@ struct FrameUpdate {
   std::vector<bool> decisions;  // OtherPath: outcomes of the first conditions, the last one another than the segment's
   std::vector<PastCall> past;          // Eager: calls that have been made and must not be made again
   Ref<> interrupt;                     // Eager: what a signal handler raised meanwhile, for CPython to raise
+  bool disturbed = false;              // Eager: other threads have changed what the piece had read
   bool outdated = false;               // Eager: traced again, the piece would run
   std::size_t settled = 0;  // given: so many conditions of the segment count as expected, however they come out
 
@@ -67,7 +68,7 @@ struct FrameUpdate {
     decisions.clear();
     past.clear();
     interrupt = {};
-    outdated = false;
+    disturbed = outdated = false;
     settled = 0;
   }
 };
@@ -97,8 +98,8 @@ class Segment {
   std::vector<SourceRef> lie_as_traced;            // of a graph that is edited or kept: with arrays that lie otherwise
   std::vector<int> laid_outputs;                   // it would be another one; outputs that lie so whatever those do
   struct AutogradAnswer {
-    const char* asked;  // "requires_grad", "is_leaf", "is_inference"; "is_grad_enabled", "is_inference_mode_enabled"
-    SourceRef source;   // of the array; null: of the mode
+    const char* asked;  // "requires_grad", "is_leaf", "is_inference"; "is_grad_enabled", "is_inference_mode_enabled", "stop"
+    SourceRef source;   // of the array; null: of the mode, or "requires_grad" of all
     bool answer;
   };
   std::vector<AutogradAnswer> autograd_as_traced;  // of such a graph: what its code has got
@@ -146,6 +147,9 @@ class Segment {
   // A program that keeps failing, or of data with NaN, is looked at by `run` alone.
   static constexpr int kDirectFailures = 4;
   mutable int direct_failures_ = 0;
+  // A piece that others disturb so often keeps the GIL, but for what the library's functions let go of.
+  static constexpr int kDisturbed = 8;
+  mutable int disturbed_ = 0;
   bool writes_objects_ = false;
   bool asks_again_ = false;                        // it can be found out before the change whether all is as it was
   std::vector<bool> program_symbols_;              // then: those of the graph that its program reads

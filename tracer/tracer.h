@@ -76,7 +76,8 @@ struct TraceRequest {
 };
 
 /// What code asks of an array, or of torch's modes, that decides nothing of its values by itself.
-enum class AutogradFact : std::uint8_t { RequiresGrad, IsLeaf, IsInference, GradMode, InferenceMode };
+/// Stop: nothing, but a derivative ends there, if there is one.
+enum class AutogradFact : std::uint8_t { RequiresGrad, IsLeaf, IsInference, GradMode, InferenceMode, Stop };
 
 /// What the front ends see of a trace. The one implementation is TraceRun (interpreter/trace_run.h), a new object each
 /// time that the trace is run.
@@ -186,6 +187,8 @@ class Tracer {
   virtual void note_layout(const ArrayValue& array, const ArrayValue* result = nullptr) = 0;
   /// The user's code sees this of the array, which is so.
   virtual void note_autograd(const ArrayValue& array, AutogradFact what, bool answer) = 0;
+  /// A derivative ends here, if there is one: of arguments that require a gradient.
+  virtual void note_stop() = 0;
   /// The trace relies on torch's modes.
   virtual void note_torch() = 0;
 

@@ -97,11 +97,11 @@ py::tuple call_object(const RecordedCall& call) {
 
 const char* name_of(Library library) { return library == Library::Numpy ? "numpy" : "torch"; }
 
-/// (library, dtype, shape, strides in elements).
+/// (library, dtype, shape, strides in elements, whether it requires a gradient).
 py::object array_object(const ArrayExpectation& array) {
   const bool of_numpy = std::string_view(array.type->tp_name).starts_with("numpy");
   return py::make_tuple(name_of(of_numpy ? Library::Numpy : Library::Torch), std::string(name(array.dtype)),
-                        sizes_object(array.shape), sizes_object(array.strides));
+                        sizes_object(array.shape), sizes_object(array.strides), array.requires_grad);
 }
 
 py::dict described(const Segment& segment, const Traced& traced) {

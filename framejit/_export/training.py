@@ -147,7 +147,7 @@ def _of_outputs(recipe, numbers):
     if kind in ("tuple", "list", "dict"):
         return {kind: [_of_outputs(part, numbers) for part in what]}
     if kind == "detached":
-        return _of_outputs(what, numbers)
+        raise GraphError("a program for training returns no detached array: detach it where it is used")
     if kind not in ("output", "scalar", "number", "input", "view"):
         return recipe
     number = next(numbers)

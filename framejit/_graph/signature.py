@@ -105,7 +105,7 @@ def of(capture, graph):
         if kind == "Relation":
             conditions.append({"sizes": text})
         elif kind == "Array" and places.get(source[0]) is not None and (source[0] not in read or source[0] in found_as):
-            library, dtype, shape, strides = array
+            library, dtype, shape, strides, _ = array
             conditions.append({"argument": places[source[0]], "array": f"{library}.{dtype}", "shape": list(shape),
                                "strides": list(strides) if source[0] in found_as else None})
         elif source is not None and kind in ("SameObject", "NotSame"):
@@ -120,13 +120,25 @@ def of(capture, graph):
                 integers[str(symbol)] = places[source[0]]
                 condition = {"type": "int"}
             conditions.append({"argument": places[source[0]], **condition})
-    for asked, source, answer in found["autograd_as_traced"]:
+    for asked, source, answer in _autograd(found):
         place = None if source is None else places.get(source[0])
         if source is None or place is not None:
             conditions.append({"autograd": asked, "answer": answer, **({} if place is None else {"argument": place})})
     return {"function": function, "parameters": parameters, "inputs": inputs, "conditions": conditions, "integers": integers,
             "result": _result(found["recipe"], found["inputs"], inputs, capture, refused), "laid": list(found["laid_outputs"]),
             "converted": [i for i, library in enumerate(found["libraries"]) if library != capture.library]}
+
+
+def _autograd(found):
+    """(what, source or None of a mode, answer): what the code has asked of autograd. Where it asked what is computed, that is of all arrays;
+    where a derivative stops ("stop"), an array that required no gradient must require none."""
+    for asked, source, answer in found["autograd_as_traced"]:
+        if source is not None or asked in _MODES:
+            yield asked, source, answer
+            continue
+        for kind, _, _, source, *_, array in found["guards"]:
+            if kind == "Array" and array[0] == "torch" and array[1][0] in "fbc" and array[1] != "bool" and not (asked == "stop" and array[4]):
+                yield "requires_grad", source, array[4]
 
 
 def _viewed(steps):
@@ -254,7 +266,7 @@ _MODES = ("is_grad_enabled", "is_inference_mode_enabled")
 
 # What the function's text calls, beside its parameters, sizes and inputs: another name where a parameter has this one.
 _OWN = ("len", "type", "isinstance", "hasattr", "str", "repr", "list", "tuple", *_TYPES, "GraphError", "_apart", "_sign", "_body", "_state",
-        "_missing", "_view", "_laid", "_field", "_inside", "_array", "_other", "_dtypes", "_results", "_returned", "_elsewise", "_numpy", "_torch", "_converted", *(f"_{mode}" for mode in _MODES))
+        "_missing", "_view", "_laid", "_field", "_inside", "_array", "_other", "_dtypes", "_results", "_returned", "_elsewise", "_numpy", "_torch", "_converted", "_detached", *(f"_{mode}" for mode in _MODES))
 _SHAPES = re.compile(r"_x\d+|_dtype\d+|s\d+")
 
 
@@ -646,7 +658,10 @@ class _Writer:
             return self.expression("_view(viewed, shape, strides, offset)", viewed=viewed, shape=tuple(map(self.shown, shape)),
                                    strides=tuple(map(self.shown, strides)), offset=self.shown(offset))
         if "detached" in data and self.library == "torch":
-            return self.expression("x.detach()", x=self.result(data["detached"], depth + 1))
+            inside = data["detached"]
+            if not isinstance(inside, dict) or not {"output", "input", "argument", "view", "detached"} & set(inside):
+                raise GraphError("a detached result of the signature is no array")
+            return self.expression("_detached(x)", x=self.result(inside, depth + 1))
         if "tuple" in data:
             return code.tree(tuple(parts(data["tuple"])))
         if "list" in data:
@@ -847,6 +862,14 @@ def _to_torch(x):
     return torch.from_numpy(x)
 
 
+def _detached(x):
+    import torch
+
+    if not isinstance(x, torch.Tensor):
+        raise GraphError("a result that is detached is no tensor")
+    return torch.Tensor.detach(x)
+
+
 def _view(x, shape, strides, offset):
     return (_view_of_torch if hasattr(x, "as_strided") else _view_of_numpy)(x, shape, strides, offset)
 
@@ -917,7 +940,7 @@ def face(signature, core, library, body, state):
     writer = _Writer(signature, core, library)
     definition = writer.definition()
     writer.give(_apart=_apart, _sign=math.copysign, _body=body, _state=state, GraphError=GraphError, _field=field, _inside=_inside,
-                _missing=_MISSING, _view=_view,
+                _missing=_MISSING, _view=_view, _detached=_detached,
                 _laid=_laid_by_torch if library == "torch" else _laid_by_numpy, _converted=_to_numpy if library == "torch" else _to_torch)
     # The body's own names: guards on one function's globals are the cheapest.
     space = {} if body is None else body.__globals__
@@ -943,8 +966,8 @@ def refuse_other_arrays(caller, graph):
     asked, autograd = [], []
     if graph._capture is not None:
         found = graph._capture.found
-        autograd = [(in_words(source[0]), what, answer) for what, source, answer in found["autograd_as_traced"] if source is not None]
-        asked = [(in_words(source[0]), *array[2:]) for kind, _, _, source, *_, array in found["guards"]
+        autograd = [(in_words(source[0]), what, answer) for what, source, answer in _autograd(found) if source is not None and source[1][0][0] == "Slot"]
+        asked = [(in_words(source[0]), *array[2:4]) for kind, _, _, source, *_, array in found["guards"]
                  if kind == "Array" and source[0] in found["lie_as_traced"]]
     elif graph._saved is not None and graph._saved.signature is not None:
         asked = [(place_text(entry["argument"]), entry["shape"], entry["strides"]) for entry in graph._saved.signature["conditions"]

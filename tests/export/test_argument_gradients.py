@@ -97,12 +97,76 @@ def test_of_inference_tensors(tmp_path):
             program(x)
 
 
-def test_what_decides_nothing_is_free(tmp_path):
+def unrecorded(x):
+    with torch.no_grad():
+        return x * 2
+
+
+def stopped(x):
+    return (x * 2).detach() * x
+
+
+def stopped_in_part(x):
+    with torch.no_grad():
+        w = x * 2
+    return w * x
+
+
+@pytest.mark.parametrize("f", [unrecorded, stopped, stopped_in_part])
+def test_where_a_derivative_stops(tmp_path, f):
+    for program in ways(tmp_path, f, plain()):
+        assert torch.equal(program(plain()), f(plain()))
+        with pytest.raises(GraphError, match="x.requires_grad == False"):
+            program(leaf())
+    for program in ways(tmp_path, f, leaf()):
+        for called in (plain, leaf):
+            one, other = called(), called()
+            found, expected = program(one), f(other)
+            assert torch.equal(found, expected) and found.requires_grad == expected.requires_grad
+            if expected.requires_grad:
+                found.sum().backward()
+                expected.sum().backward()
+                assert torch.equal(one.grad, other.grad)
+
+
+def asked_in_another_mode(x):
+    y = x + 1
+    with torch.no_grad():
+        required = y.requires_grad
+    return y * 2 if required else y * 3
+
+
+def asked_after_writes(x):
+    y = torch.zeros(2, 3)
+    y[:] = x
+    y.zero_()
+    return x * 2 if y.requires_grad else x * 3
+
+
+@pytest.mark.parametrize("f", [asked_in_another_mode, asked_after_writes])
+def test_of_what_was_computed_before(tmp_path, f):
+    for program in ways(tmp_path, f, plain()):
+        assert torch.equal(program(plain()), f(plain()))
+        with pytest.raises(GraphError, match="requires_grad == False"):
+            program(leaf())
+    for program in ways(tmp_path, asked_in_another_mode, leaf()):
+        with torch.no_grad(), pytest.raises(GraphError, match="is_grad_enabled"):
+            program(leaf())
+
+
+def test_of_a_computed_inference_tensor(tmp_path):
     def f(x):
-        with torch.no_grad():
-            return x * 2
+        y = x + 1
+        return y * 2 if y.is_inference() else y * 3
 
     for program in ways(tmp_path, f, plain()):
+        assert torch.equal(program(plain()), f(plain()))
+        with torch.inference_mode(), pytest.raises(GraphError, match="is_inference_mode_enabled"):
+            program(plain())
+
+
+def test_what_decides_nothing_is_free(tmp_path):
+    for program in ways(tmp_path, lambda x: x * 2, plain()):
         for called in (plain, leaf, computed):
             assert torch.equal(program(called()), plain() * 2)
         with torch.no_grad():

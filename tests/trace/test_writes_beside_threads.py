@@ -153,6 +153,46 @@ def test_arrays_in_place_are_written_once():
         assert service.calls == calls + 1 + other_calls[0]
 
 
+def test_arrays_whose_writing_is_what_takes_long():
+    """The piece has not let others run before it writes, and can't be undone afterwards."""
+    def moves(service, x, k):
+        service.calls += 1
+        if service.scale == 1:
+            x += k
+        else:
+            x += k
+        x ^= 8
+        x ^= 8
+
+    service, x = Service(), np.zeros(4_000_000, np.int64)
+    service.scale = 1
+    c = warmed(moves, service, x, 1)
+    for _ in range(10):
+        x[:], calls = 0, service.calls
+
+        def other():
+            service.scale = 3 - service.scale
+
+        beside(lambda: c(service, x, 1), other)
+        assert (x == 1).all() and service.calls == calls + 1
+
+
+def test_library_calls_let_others_run_too():
+    def decomposed(service, x):
+        service.calls += 1
+        return np.linalg.svd(x, compute_uv=False) + 1
+
+    service, x = Service(), np.random.default_rng(0).random((60, 60))
+    c = warmed(decomposed, service, x)
+    service.calls = 0
+    threads = [threading.Thread(target=lambda: [c(service, x) for _ in range(20)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert service.calls == 80
+
+
 def test_a_training_step_lets_others_run():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     torch.manual_seed(0)

@@ -793,21 +793,10 @@ void ExitBuilder::keep_assumptions() {
     if (storage->laid) segment_->laid_outputs.push_back(output);
 
   std::map<std::pair<AutogradFact, int>, std::pair<SourceRef, bool>> asked;  // in the order of their sources
-  computed.clear();
-  for (const ArgumentLedger::Autograd& seen : t_.assumed->autograd) {
-    if (seen.source || seen.what == AutogradFact::GradMode || seen.what == AutogradFact::InferenceMode)
-      asked[{seen.what, seen.source ? seen.source->id : -1}] = {seen.source, seen.answer};
-    else if (seen.what == AutogradFact::RequiresGrad && seen.contents.valid())
-      computed.insert(seen.contents);
-  }
-  const std::vector<int>& requiring = t_.inputs->requiring_gradient;
-  for (int input : inputs_behind(computed)) {
-    SourceRef source = segment_->inputs[std::size_t(input)];
-    const bool requires_it = std::find(requiring.begin(), requiring.end(), input) != requiring.end();
-    asked[{AutogradFact::RequiresGrad, source->id}] = {source, requires_it};
-  }
+  for (const ArgumentLedger::Autograd& seen : t_.assumed->autograd)
+    asked[{seen.what, seen.source ? seen.source->id : -1}] = {seen.source, seen.answer};
   static constexpr const char* kNames[] = {"requires_grad", "is_leaf", "is_inference", "is_grad_enabled",
-                                           "is_inference_mode_enabled"};
+                                           "is_inference_mode_enabled", "stop"};
   for (const auto& [key, answer] : asked)
     segment_->autograd_as_traced.push_back({kNames[int(key.first)], answer.first, answer.second});
 }

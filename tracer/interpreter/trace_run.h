@@ -153,6 +153,7 @@ class TraceRun final : public Tracer {
   void note_clone(ValueId value) override;
   void note_layout(const ArrayValue& array, const ArrayValue* result = nullptr) override;
   void note_autograd(const ArrayValue& array, AutogradFact what, bool answer) override;
+  void note_stop() override;
   void note_torch() override;
   int device() const override;
   void make_on(int device) override;

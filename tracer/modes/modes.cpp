@@ -133,6 +133,7 @@ V call_mode_function(TraceRun& t, PyObject* callable, const std::vector<V>& posi
 }
 
 static void enter_grad_mode(TraceRun& t, bool records) {
+  if (!records) t.note_stop();
   if (!records && t.modes->now.grad) refuse_unrecorded_in_forward(t);
   t.modes->now.grad = records;
 }

@@ -35,8 +35,7 @@ struct ArgumentLedger {
   struct Autograd {
     AutogradFact what;
     bool answer = false;
-    SourceRef source = nullptr;  // of the array from outside; null: made in the trace, of these contents
-    ValueId contents = {};
+    SourceRef source = nullptr;  // of the array from outside; null, of RequiresGrad: of all of them
   };
 
   std::vector<Layout> layouts;

@@ -238,24 +238,26 @@ bool decides(const TraceRun& t) {
 
 void TraceRun::note_autograd(const ArrayValue& array, AutogradFact what, bool answer) {
   if (!decides(*this)) return;
-  ArgumentLedger::Autograd seen{what, answer, array.source, array.storage->contents};
-  if (!array.source && what != AutogradFact::IsInference) {
-    seen.what = AutogradFact::RequiresGrad;  // by which what is computed is a leaf, or none
-    note_mode(*this, AutogradFact::GradMode);
+  if (array.source) {
+    assumed->autograd.push_back({what, answer, array.source});
+    return;
   }
-  if (const auto* base = static_cast<const ArrayValue*>(array.storage->input_array); base && !array.source) {
-    seen.source = base->source;
-    seen.answer = what == AutogradFact::IsInference ? base->storage->inference : base->requires_grad;
-  }
-  assumed->autograd.push_back(seen);
+  // By all arguments: which ones an array has come from can't be told once it was written.
+  const bool inference = what == AutogradFact::IsInference;
+  note_mode(*this, inference ? AutogradFact::InferenceMode : AutogradFact::GradMode, true);
+  if (!inference) assumed->autograd.push_back({AutogradFact::RequiresGrad});
 }
 
-void note_mode(TraceRun& t, AutogradFact mode) {
+void note_mode(TraceRun& t, AutogradFact mode, bool always) {
   if (!decides(t)) return;
   const auto &outside = t.modes->outside, &now = t.modes->now;
   const bool inference = mode == AutogradFact::InferenceMode;
-  if (inference ? now.inference != outside.inference : now.grad != outside.grad) return;  // the code has set it
+  if (!always && (inference ? now.inference != outside.inference : now.grad != outside.grad)) return;  // the code has set it
   t.assumed->autograd.push_back({mode, inference ? outside.inference : outside.grad});
+}
+
+void TraceRun::note_stop() {
+  if (assumed) assumed->autograd.push_back({AutogradFact::Stop});
 }
 
 void TraceRun::note_torch() {

@@ -13,7 +13,8 @@ ValueId array_contents(TraceRun& t, const ArrayValue& array);
 /// their base.
 const ArrayValue* viewed_now(const ArrayValue& view);
 void note_array(TraceRun& t, const ArrayValue& array);  // guards of the library's modes
-void note_mode(TraceRun& t, AutogradFact mode);        // the code sees it
+/// The code sees the mode; always: also where it has set it itself.
+void note_mode(TraceRun& t, AutogradFact mode, bool always = false);
 /// The value as a constant of the derivative.
 ValueId stopped(TraceRun& t, ValueId value);
 

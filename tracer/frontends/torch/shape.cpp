@@ -490,6 +490,7 @@ V torch_unbind(Tracer& tracer, const Arguments& arguments) {
 
 namespace {
 Array detached(Tracer& tracer, const Array& x, bool data) {
+  tracer.note_stop();
   Array view = view_alias(tracer, x);
   view->requires_grad = false;
   view->detached =
