@@ -513,7 +513,8 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       scratch.update().settled = decisions.settled;
       const SegmentStatus status =
           run_segment(state, cache.options(), *segment, values, scratch.bindings(), scratch.update());
-      if (compared && status == SegmentStatus::Eager && !begun && !scratch.update().interrupt && !scratch.update().disturbed)
+      if (compared && status == SegmentStatus::Eager && !begun && !scratch.update().interrupt &&
+          !scratch.update().disturbed)
         compared->fell_back();
       if (account && status == SegmentStatus::Done) account->ran(*segment, scratch.bindings().symbols);
       if (status == SegmentStatus::Done && segment->exit.kind != Exit::Kind::Return)

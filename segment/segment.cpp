@@ -165,7 +165,8 @@ bool same_inputs(const Segment& segment, const FrameValues& values, const GuardB
   HeldInputs found{buffer.span()};
   if (hold_inputs(segment, values, bindings, found)) return false;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const auto *before = static_cast<PyObject*>(inputs[i].object), *now = static_cast<PyObject*>(found.inputs[i].object);
+    const auto* before = static_cast<PyObject*>(inputs[i].object);
+    const auto* now = static_cast<PyObject*>(found.inputs[i].object);
     const bool same_float = PyFloat_CheckExact(before) && PyFloat_CheckExact(now) &&
                             std::memcmp(inputs[i].data, found.inputs[i].data, sizeof(double)) == 0;
     if (inputs[i].data != found.inputs[i].data && !same_float) return false;

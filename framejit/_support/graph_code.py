@@ -84,7 +84,7 @@ class _Writer:
         self.layouts = layouts
         self.library, self.body, self.comments, self.externs = library, [], {}, {}
         self.symbols = len(graph.symbols)
-        self.names, self.dtypes, self.shapes = {}, {}, {}
+        self.names, self.dtypes, self.shapes, self.makers = {}, {}, {}, {}
         self.taken = {library, "numpy", "math", "sum", "range", "len", "list", "str", "int", "max", "min", "complex", "slice", "ValueError",
                       "GraphError"}
         self.name = self.identifier(graph.name)
@@ -168,7 +168,7 @@ class _Writer:
     def write(self, node, number):
         for result, (dtype, shape) in zip(node.results, node.types):
             self.names[result] = f"v{number}" if len(node.results) == 1 else f"v{number}_{len(self.names)}"
-            self.dtypes[result], self.shapes[result] = dtype, shape
+            self.dtypes[result], self.shapes[result], self.makers[result] = dtype, shape, node
         statement = Statement(self, node, number)
         write = operations[node.op][0 if self.library == "numpy" else 1]
         made = write(statement, *(self.value(value) for value in node.operands))
@@ -344,10 +344,10 @@ def _trunc_div(step, a, b):
 
 
 def _floor_div_numpy(step, a, b):
-    # One number by another is how a value is checked too: NumPy would go on with 0 (torch raises).
-    if step.type == "i64" and not step.shape:
-        step.line("if b == 0:\n    raise GraphError(message)", b=b,
-                  message="an integer is divided by zero, or a value is none of those that the graph is right for")
+    # 1 by a truth is how the tracer checks a value (TraceRun::checked): NumPy would go on with 0 (torch raises).
+    one, truth = (step.writer.makers.get(value) for value in step.node.operands)
+    if one is not None and one.op == "constant" and truth is not None and truth.op == "cast" and step.writer.dtypes[truth.operands[0]] == "bool":
+        step.line("if b == 0:\n    raise GraphError(message)", b=b, message="a value is none of those that the graph is right for")
     return e("a // b", a=a, b=b)
 
 

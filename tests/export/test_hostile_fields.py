@@ -15,7 +15,8 @@ CODE = 'open("PWNED", "w").close()'
 VALUES = ["", "\r", "\n", "\u2028", "\0", "__import__('os')", f"x\r    {CODE}\r#", f"x\n    {CODE}\n#", f"x): {CODE} #", f"1 if {CODE} else 1",
           "a.__class__", "x.__class__", "__class__", "__dict__", "ctypes", "_state", "_body", "len", "s99", "s0*" * 400 + "s0", "(" * 300 + "s0" + ")" * 300,
           "s0**9999999", "9" * 400, 2**63, 2**70, -2**70, -1, 0, 7, True, None, 1.5, float("nan"), float("inf"), [], {}, [[]], [["item", "x"]],
-          {"tuple": [{"tuple": [[]]}]}, ["numpy", ["attribute", "ctypeslib"]], ["x", ["attribute", "__class__"], ["attribute", "__init__"]],
+          {"tuple": [{"tuple": [[]]}]}, {"detached": {"constant": "abc"}}, {"detached": {"tuple": []}}, {"detached": {"argument": ["x"]}},
+          {"autograd": "requires_grad", "answer": 1}, {"autograd": "__class__", "answer": True, "argument": ["x"]}, ["numpy", ["attribute", "ctypeslib"]], ["x", ["attribute", "__class__"], ["attribute", "__init__"]],
           ["x", ["item", 2**70]], {"argument": ["x", ["attribute", "tofile"]]}, {"output": 99}, {"view": {"output": 0}}]
 
 

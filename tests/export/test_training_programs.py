@@ -205,6 +205,8 @@ def test_what_can_not_be_trained():
         framejit.export(lambda x: x * 2, (torch.ones(3),), training=True)
     with pytest.raises(GraphError, match=r"can't be trained: there is no derivative of .*inv.* \(test_training_programs.py:\d+\)"):
         framejit.export(lambda x: np.linalg.inv(x).sum(), (np.eye(3),), training=True)
+    with pytest.raises(GraphError, match="returns no detached array"):
+        framejit.export(lambda x: (x.sum(), (x * 2).detach()), (torch.ones(3, requires_grad=True),), training=True)
     frozen = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8)).eval()
     with pytest.raises(GraphError, match=r"can't be trained: .*functional.py:\d+.* calls `batch_norm_backward` on objects that have no text"):
         framejit.export(frozen, (torch.ones(5, 4),), training=True)

@@ -127,7 +127,7 @@ def test_an_object_of_another_kind():
 
         found, within = beside(lambda: c(service, LARGE), other)
         assert np.allclose(found, expected)
-        assert np.allclose(service.last, expected) or np.allclose(service.last, expected + 1) or np.all(service.last == 1)
+        assert np.allclose(service.last, expected) or np.allclose(service.last, expected + 1)
 
 
 def test_arrays_in_place_are_written_once():
@@ -214,5 +214,5 @@ def test_a_training_step_lets_others_run():
         ticks[0] += 1
 
     within = sum(beside(lambda: c(x), other)[1] for _ in range(5))
-    assert within > 0
+    assert within > 20  # it was a switch or two for each call, before and behind the piece
     assert framejit.cache_info()["internal_errors"] == 0

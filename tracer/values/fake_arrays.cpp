@@ -252,7 +252,8 @@ void note_mode(TraceRun& t, AutogradFact mode, bool always) {
   if (!decides(t)) return;
   const auto &outside = t.modes->outside, &now = t.modes->now;
   const bool inference = mode == AutogradFact::InferenceMode;
-  if (!always && (inference ? now.inference != outside.inference : now.grad != outside.grad)) return;  // the code has set it
+  const bool set = inference ? now.inference != outside.inference : now.grad != outside.grad;
+  if (set && !always) return;  // by the code
   t.assumed->autograd.push_back({mode, inference ? outside.inference : outside.grad});
 }
 
