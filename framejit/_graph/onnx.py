@@ -414,7 +414,10 @@ def _leaves(tree, name=""):
 
 
 def _output(tree):
-    return next(tree[kind] for kind in ("output", "scalar", "number") if kind in tree)
+    for kind in ("output", "scalar", "number"):
+        if kind in tree:
+            return tree[kind]
+    raise GraphError("a result of the signature is no array")
 
 
 class _Results:
