@@ -7,9 +7,16 @@
 #else
 #include <pthread.h>
 #endif
+#if defined(__linux__)
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include <algorithm>
 #include <cstdint>
+
+#include "runtime/base/room.h"
 
 namespace fj {
 namespace {
@@ -50,10 +57,15 @@ Bounds bounds_of_thread() {
   return {low, low + reserve, low + compilation};
 }
 
+const Bounds& this_thread() {
+  static thread_local const Bounds bounds = bounds_of_thread();
+  return bounds;
+}
+
 }  // namespace
 
 CStack c_stack() {
-  static thread_local const Bounds bounds = bounds_of_thread();
+  const Bounds& bounds = this_thread();
 #if defined(_MSC_VER)
   const auto address = reinterpret_cast<std::uintptr_t>(_AddressOfReturnAddress());
 #else
@@ -64,5 +76,25 @@ CStack c_stack() {
          : address >= bounds.full                           ? CStack::Short
                                                             : CStack::Full;
 }
+
+#if defined(__linux__)
+void deepen_c_stack() {
+  static std::uintptr_t lowest = UINTPTR_MAX;  // the first thread alone reads and writes it
+  rlimit bound;
+  if (pid_t(syscall(SYS_gettid)) != getpid() || getrlimit(RLIMIT_AS, &bound) != 0 || bound.rlim_cur == RLIM_INFINITY)
+    return;
+  constexpr std::size_t kDepth = kFrames << 20, kPage = 4096;
+  const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+  const Bounds& bounds = this_thread();
+  if (here < bounds.short_of || here < bounds.low + kDepth || (lowest < here && here - lowest >= kDepth / 2))
+    return;
+  require_room(kDepth);
+  auto* const pages = static_cast<volatile char*>(__builtin_alloca(kDepth));
+  for (std::size_t at = kDepth; at >= kPage; at -= kPage) pages[at - 1] = 0;  // from its end: it grows downwards
+  lowest = here - kDepth;
+}
+#else
+void deepen_c_stack() {}
+#endif
 
 }  // namespace fj

@@ -14,4 +14,8 @@ enum class CStack {
 
 CStack c_stack();
 
+/// The stack of a process's first thread grows as it is used, and where the address space is bounded (RLIMIT_AS) and
+/// used up, the process ends there. Makes it as deep now as a compilation may go, or throws std::bad_alloc.
+void deepen_c_stack();
+
 }  // namespace fj

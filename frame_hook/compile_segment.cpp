@@ -10,6 +10,7 @@
 #include "arrays/arrays.h"
 #include "cpython/signals.h"
 #include "frame_hook/backends.h"
+#include "frame_hook/c_stack.h"
 #include "frame_hook/cache/segment_bytes.h"
 #include "frame_hook/compared_call.h"
 #include "frame_hook/graphs/graph_passes.h"
@@ -222,7 +223,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
   const auto made = std::int64_t(place.segments.size());
   if (several && (place.exhausted || made >= kPiecesOfPasses || made >= cache.options().recompile_limit))
     return {nullptr, false, true};
-  if (place.exhausted || (place.waits > 0 && place.waits-- > 0)) return {};
+  if (place.exhausted || place.memory.waits()) return {};
   Options options = cache.options();
   if (warming_up && options.tier == "auto") options.tier = "optimised";
   const HeldSignals held;
@@ -264,6 +265,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
   } done{cache};
   const WatchedCompilation watched(state.name, asked.progress);
   try {
+    deepen_c_stack();
     take_phases();
     TraceRequest request;
     request.thread = thread;
@@ -324,8 +326,8 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     return {nullptr, true};
   } catch (const std::bad_alloc&) {
     PyErr_Clear();
-    place.lacks_memory();
-    state.events->fallback(state.name, "memory ran out while it was compiled: a later call tries again");
+    place.memory.lacked();
+    state.events->fallback(state.name, kMemoryRanOut);
     return {};
   } catch (const std::exception& error) {
     place.exhausted = true;

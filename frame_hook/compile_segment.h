@@ -22,6 +22,9 @@ struct Compiled {
   bool interrupted = false;                // or: a signal has come
 };
 
+/// Said where compiling found no memory.
+inline constexpr const char* kMemoryRanOut = "memory ran out while it was compiled: a later call tries again";
+
 /// Traces and compiles the piece that starts at an entry of the cache's. Its frame is large: recursion must not go
 /// through it. interruptible: it gives up, having changed nothing, when a signal comes for this thread.
 Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <new>
 #include <optional>
 #include <set>
 #include <thread>
@@ -147,6 +148,9 @@ SegmentStatus run_segment(FunctionState& state, const Options& options, const Se
   } catch (const BackendFailure& failure) {
     fj_restore_exception(Ref<>(failure.error).release());
     return SegmentStatus::Raised;
+  } catch (const std::bad_alloc&) {
+    PyErr_Clear();
+    state.events->fallback(state.name, "memory ran out while a compiled piece was to run");
   } catch (const std::exception& error) {
     if (report_internal(state, options, error.what())) return SegmentStatus::Raised;
   }
@@ -217,15 +221,15 @@ std::shared_ptr<CompiledLoop> make_region(const FjCode& code, const Loop& loop, 
     log(Artifact::code, region_listing(built->region, target_for("")));
   PyThreadState* const self = fj_release_gil();
   std::unique_ptr<CompiledRegion> compiled;
-  std::string failure;
+  std::exception_ptr failure;
   try {
     const NoFork section;
     compiled = compile_region(built->region, target_for(""), tier == "optimised" ? Tier::Optimised : Tier::Quick);
-  } catch (const std::exception& error) {
-    failure = error.what();
+  } catch (...) {
+    failure = std::current_exception();
   }
   fj_take_gil(self);
-  if (!compiled) throw InternalError(failure);
+  if (failure) std::rethrow_exception(failure);
   StepAccount account;
   account.kind = "loop";
   account.name = "line " + std::to_string(code.instrs[loop.header].line);
@@ -268,13 +272,21 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       outcome = running->run(thread, values, scratch.update(), instruction);
     }
     if (outcome == CompiledLoop::Outcome::Other) {
+      if (regions.memory.waits()) return false;
       if (++regions.tries > LoopRegions::kTries) {
         give_up("it is given other types each time");
         return false;
       }
       std::string why = "it is not what it was made for";
       try {
+        deepen_c_stack();
         running = make_region(code, loop, values, cache.options().tier, why);
+      } catch (const std::bad_alloc&) {
+        PyErr_Clear();
+        --regions.tries;
+        regions.memory.lacked();
+        state.events->fallback(state.name, kMemoryRanOut);
+        return false;
       } catch (const std::exception& error) {
         give_up(error.what());
         if (!report_internal(state, cache.options(), error.what())) return false;

@@ -9,6 +9,7 @@
 
 #include "codegen/llvm/region.h"
 #include "cpython/cpython.h"
+#include "frame_hook/memory_wait.h"
 #include "runtime/profile.h"
 #include "segment/segment.h"
 #include "tracer/regions/loop_region.h"
@@ -69,6 +70,7 @@ class LoopRegions {
   /// Those that have been made, the last used first.
   std::vector<std::shared_ptr<CompiledLoop>> made;
   int tries = 0;
+  MemoryWait memory;
   bool given_up = false;
 };
 

@@ -17,6 +17,7 @@
 #include <new>
 #include <utility>
 
+#include "runtime/base/room.h"
 #include "runtime/code_pages.h"
 #include "runtime/thread_pool.h"
 
@@ -42,6 +43,7 @@ struct Queue {
   std::size_t jobs() const { return urgent.size() + waiting.size() + running; }
 
   static void* thread_main(void* argument) {
+    depth = 0;  // the first use makes the library's thread-local data, which ends the process where memory is out
     static_cast<Queue*>(argument)->run();
     return nullptr;
   }
@@ -109,7 +111,7 @@ struct Queue {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (threads.size() < wanted) {
       pthread_t thread;
-      if (pthread_create(&thread, nullptr, thread_main, this) != 0) break;
+      if (!has_room(kRoomOfThread) || pthread_create(&thread, nullptr, thread_main, this) != 0) break;
       threads.push_back(thread);
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);

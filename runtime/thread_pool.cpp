@@ -23,6 +23,7 @@
 #include <immintrin.h>
 #endif
 
+#include "runtime/base/room.h"
 #include "runtime/control_group.h"
 #include "runtime/library_team.h"
 
@@ -128,7 +129,8 @@ struct Pool {
     while (int(threads.size()) < wanted) {
       pthread_t thread;
       auto start = std::make_unique<Start>(Start{this, int(threads.size())});
-      if (pthread_create(&thread, nullptr, thread_main, start.get()) != 0) break;  // fewer threads, same results
+      if (!has_room(kRoomOfThread) || pthread_create(&thread, nullptr, thread_main, start.get()) != 0)
+        break;  // fewer threads, same results
       start.release();
       threads.push_back(thread);
     }

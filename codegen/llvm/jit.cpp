@@ -2,8 +2,6 @@
 // The optimised tier has the default code generator, the quick one the fast code generator.
 #include "codegen/llvm/jit.h"
 
-#include <sys/mman.h>
-
 #include <map>
 #include <mutex>
 #include <new>
@@ -28,6 +26,7 @@
 #include "runtime/background.h"
 #include "runtime/base/budget.h"
 #include "runtime/base/error.h"
+#include "runtime/base/room.h"
 #include "runtime/base/phase.h"
 
 namespace fj {
@@ -37,11 +36,8 @@ namespace {
 /// LLVM is built without exceptions: one that passes through it leaves locked what it was making on first use, for
 /// ever. So it is asked for work only where there is room for it. The first kernel of a process takes 9 MiB, one of
 /// 4000 operations 15.
-void require_room(const llvm::Module* module = nullptr) {
-  const std::size_t bytes = (16 << 20) + (module != nullptr ? std::size_t(module->getInstructionCount()) << 12 : 0);
-  void* const room = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (room == MAP_FAILED) throw std::bad_alloc();
-  munmap(room, bytes);
+void require_room_of_llvm(const llvm::Module* module = nullptr) {
+  require_room((16 << 20) + (module != nullptr ? std::size_t(module->getInstructionCount()) << 12 : 0));
 }
 
 void initialise_llvm() {
@@ -228,7 +224,7 @@ const Target& target_for(const std::string& cpu) {
   static auto* targets = new std::map<std::string, Target>;
   std::lock_guard lock(mutex);
   if (auto found = targets->find(cpu); found != targets->end()) return found->second;
-  require_room();
+  require_room_of_llvm();
   const auto builder = builder_for(cpu);
   const MachinePool::Lease machine(MachinePool::instance(), cpu, Tier::Quick);
   Target target;
@@ -241,7 +237,7 @@ const Target& target_for(const std::string& cpu) {
 }
 
 std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const Target& target) {
-  require_room();
+  require_room_of_llvm();
   auto module = std::make_unique<llvm::Module>("kernel", context);
   module->setDataLayout(target.layout);
 #if LLVM_VERSION_MAJOR >= 21
@@ -254,7 +250,7 @@ std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const Targ
 
 std::string generate(llvm::Module& module, const Target& target, Tier tier, Passes wanted) {
   Budget::ask();
-  require_room(&module);
+  require_room_of_llvm(&module);
   const MachinePool::Lease machine(MachinePool::instance(), target.cpu, tier);
   {
     const PhaseTimer timer(Phase::optimise);
@@ -273,7 +269,7 @@ std::string generate(llvm::Module& module, const Target& target, Tier tier, Pass
 }
 
 std::string listing(llvm::Module& module, const Target& target, Passes wanted) {
-  require_room(&module);
+  require_room_of_llvm(&module);
   const MachinePool::Lease machine(MachinePool::instance(), target.cpu, Tier::Optimised);
   verify(module);
   optimise(module, *machine, Tier::Optimised, wanted);
@@ -290,7 +286,7 @@ std::string listing(llvm::Module& module, const Target& target, Passes wanted) {
 
 std::shared_ptr<const Code> link(const std::string& object, const std::string& symbol, const std::string& name) {
   const PhaseTimer timer(Phase::link);
-  require_room();
+  require_room_of_llvm();
   Session& shared = session();
   std::uint64_t number;
   {

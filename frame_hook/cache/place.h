@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "frame_hook/memory_wait.h"
 #include "segment/segment.h"
 #include "tracer/tracer.h"
 
@@ -30,8 +31,7 @@ struct Place {
   bool traced = false;
   bool exhausted = false;  // no further segment, ever: what matches nothing runs in CPython from here
   bool frameless = false;  // some segment here may be: see Segment::may_be_frameless
-  std::uint32_t without_memory = 0;  // times that memory ran out when a piece was made
-  std::uint32_t waits = 0;           // calls that make no piece before the next try
+  MemoryWait memory;        // of the pieces that were to be made here
   std::uint32_t refused = 0;  // calls that matched nothing and got no segment: those here had not paid for themselves
 
   /// Segments that have not paid for themselves yet are at most `limit`, and one more each time that the calls refused
@@ -39,9 +39,6 @@ struct Place {
   bool may_grow(std::int64_t limit) const;
   /// A call that matched nothing is refused without another look at what the segments have saved.
   bool refuses() const { return refused % kLookAgain != 0; }
-
-  /// The next call tries again, then the second, the fourth, ...: a process may stay short of memory.
-  void lacks_memory() { waits = (1u << std::min(without_memory++, 16u)) - 1; }
 
   void add(std::shared_ptr<const Segment> segment) {
     traced = true;

@@ -262,7 +262,7 @@ def test_children_of_forks_beside_first_calls_make_first_calls():
     assert "done" in done.stdout
 
 
-@pytest.mark.parametrize("left", [256, 512, 1024, 3072])
+@pytest.mark.parametrize("left", [16, 116, 256, 512, 1024, 3072])
 @pytest.mark.parametrize("operations", [10, 120])
 def test_a_first_call_without_memory_says_so_and_a_later_one_is_compiled(left, operations):
     pytest.importorskip("resource")
