@@ -532,3 +532,10 @@ def test_a_sum_in_a_loop_takes_the_elements_as_they_lie(reduction, layout):
 def test_one_hot_has_been_written_as_often(indices):
     check(Case("torch", "def f(x, y):\n    return lib.nn.functional.one_hot(x, 3), lib.nn.functional.one_hot(x + 0, y)\n",
                [f"ARGS = [lib.tensor({indices}, dtype=lib.int64), 4]"] * 2))
+
+
+@pytest.mark.parametrize("call", ["np.broadcast_to(x.sum(), 2, y)", "np.array(x, subok=y)", "np.copy(x, subok=y)", "np.full_like(x, 2, subok=y)",
+                                  "x.astype('f4', subok=y)"])
+@pytest.mark.parametrize("y", ['make((3,), "float32", 183, "c", "plain")', 'make((1,), "float32", 183, "c", "plain")', "2.5", "None"])
+def test_a_flag_that_rows_do_not_read_is_asked_for_its_truth(call, y):
+    numpy_case(f"return {call}", 'make((1, 3), "float32", 959, "f", "large")', y)

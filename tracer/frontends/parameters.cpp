@@ -57,6 +57,8 @@ Parameters::Parameters(Tracer& tracer, std::string function, const Arguments& ar
   }
   for (auto& [name, value] : bound_)
     if (is_no_value(name, value)) value = nullptr;
+  // Arrays here are of no subclass, so rows need not read it; NumPy asks for its truth.
+  if (const V subok = (*this)["subok"]; subok && !tracer.constant_object(subok)) refuse("the argument 'subok'");
 }
 
 V Parameters::operator[](std::string_view name) const {
