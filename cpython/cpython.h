@@ -75,10 +75,13 @@ int fj_frame_slot_count(FjFrame* frame);             /* co_nlocalsplus */
 int fj_frame_stack_depth(FjFrame* frame);
 /* Slots 0..slot_count+depth: locals, cells, free variables, then the value stack. Borrowed; may be NULL. */
 PyObject* fj_frame_get(FjFrame* frame, int slot);
-/* The same, as an array: valid until the frame runs on or ends. */
-PyObject* const* fj_frame_slots(FjFrame* frame);
+/* `count` of them from `first` on, as an array: the frame's own, or `room` with them in it. NULL: `room` is NULL and
+ * needed. Valid until the frame runs on or ends, or one of them is set. */
+PyObject* const* fj_frame_objects(FjFrame* frame, int first, int count, PyObject** room);
 /* Steals `value`, releases the old one. */
 void fj_frame_set(FjFrame* frame, int slot, PyObject* value);
+/* Steals `value`; the old one (new reference). */
+PyObject* fj_frame_exchange(FjFrame* frame, int slot, PyObject* value);
 /* Stack only: the entry is neither read nor released. Steals. */
 void fj_frame_push(FjFrame* frame, PyObject* value);
 PyObject* fj_frame_pop(FjFrame* frame);              /* new reference, may be NULL */
@@ -104,6 +107,9 @@ bool fj_enter_recursion(PyThreadState* thread);
 void fj_leave_recursion(PyThreadState* thread);
 /* Adds a traceback entry for the linked frame to the error that is set. */
 void fj_add_traceback(PyThreadState* thread, FjFrame* frame);
+/* The position (code unit) that a handler with `lasti` finds under the exception: new reference, NULL with an error set. */
+PyObject* fj_position(int unit);
+int fj_position_unit(PyObject* position);
 /* Sets/gets the handled exception (what PUSH_EXC_INFO and POP_EXCEPT do); steals, may be NULL. */
 PyObject* fj_swap_handled_exception(PyThreadState* thread, PyObject* exception);
 /* The error that is set, as one normalised exception with its traceback (new reference), and back. */

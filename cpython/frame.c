@@ -10,18 +10,45 @@ PyObject* fj_frame_globals(FjFrame* frame) { return frame->f_globals; }
 PyObject* fj_frame_builtins(FjFrame* frame) { return frame->f_builtins; }
 
 int fj_frame_slot_count(FjFrame* frame) { return FJ_FRAME_CODE(frame)->co_nlocalsplus; }
-int fj_frame_stack_depth(FjFrame* frame) { return frame->stacktop - FJ_FRAME_CODE(frame)->co_nlocalsplus; }
-PyObject* fj_frame_get(FjFrame* frame, int slot) { return frame->localsplus[slot]; }
-PyObject* const* fj_frame_slots(FjFrame* frame) { return frame->localsplus; }
+int fj_frame_stack_depth(FjFrame* frame) { return FJ_FRAME_TOP(frame) - FJ_FRAME_CODE(frame)->co_nlocalsplus; }
+PyObject* fj_frame_get(FjFrame* frame, int slot) { return fj_entry_object(frame->localsplus[slot]); }
 
-void fj_frame_set(FjFrame* frame, int slot, PyObject* value) {
-  PyObject* old = frame->localsplus[slot];
-  frame->localsplus[slot] = value;
-  Py_XDECREF(old);
+PyObject* const* fj_frame_objects(FjFrame* frame, int first, int count, PyObject** room) {
+#if PY_VERSION_HEX >= 0x030E0000
+  if (room != NULL)
+    for (int i = 0; i < count; i++) room[i] = fj_frame_get(frame, first + i);
+  return room;
+#else
+  (void)count;
+  (void)room;
+  return frame->localsplus + first;
+#endif
 }
 
-void fj_frame_push(FjFrame* frame, PyObject* value) { frame->localsplus[frame->stacktop++] = value; }
-PyObject* fj_frame_pop(FjFrame* frame) { return frame->localsplus[--frame->stacktop]; }
+PyObject* fj_frame_exchange(FjFrame* frame, int slot, PyObject* value) {
+  const FjEntry old = frame->localsplus[slot];
+  frame->localsplus[slot] = fj_entry_of(value);
+  return fj_entry_take(old);
+}
+
+void fj_frame_set(FjFrame* frame, int slot, PyObject* value) { Py_XDECREF(fj_frame_exchange(frame, slot, value)); }
+
+void fj_frame_push(FjFrame* frame, PyObject* value) {
+  const int top = FJ_FRAME_TOP(frame);
+  frame->localsplus[top] = fj_entry_of(value);
+  FJ_FRAME_SET_TOP(frame, top + 1);
+}
+
+PyObject* fj_frame_pop(FjFrame* frame) {
+  const int top = FJ_FRAME_TOP(frame) - 1;
+  FJ_FRAME_SET_TOP(frame, top);
+  return fj_entry_take(frame->localsplus[top]);
+}
+
+#if PY_VERSION_HEX < 0x030E0000
+PyObject* fj_position(int unit) { return PyLong_FromLong(unit); }
+int fj_position_unit(PyObject* position) { return (int)PyLong_AsLong(position); }
+#endif
 
 int fj_frame_next_unit(FjFrame* frame) {
   return (int)(FJ_FRAME_NEXT(frame) + FJ_POSITION_LAG - _PyCode_CODE(FJ_FRAME_CODE(frame)));

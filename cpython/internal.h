@@ -44,7 +44,13 @@ int fj_cache_entries(int opcode);
 
 /* ---- frames: frame.c has what is the same but for these names --------------------------------- */
 
-#if PY_VERSION_HEX >= 0x030D0000
+#if PY_VERSION_HEX >= 0x030E0000
+#define FJ_FRAME_CODE(frame) ((PyCodeObject*)PyStackRef_AsPyObjectBorrow((frame)->f_executable))
+#define FJ_FRAME_FUNCTION(frame) PyStackRef_AsPyObjectBorrow((frame)->f_funcobj)
+#define FJ_FRAME_NEXT(frame) ((frame)->instr_ptr)
+#define FJ_CURRENT_FRAME(thread) ((thread)->current_frame)
+#define FJ_POSITION_LAG 0
+#elif PY_VERSION_HEX >= 0x030D0000
 #define FJ_FRAME_CODE(frame) ((PyCodeObject*)(frame)->f_executable)
 #define FJ_FRAME_FUNCTION(frame) ((frame)->f_funcobj)
 #define FJ_FRAME_NEXT(frame) ((frame)->instr_ptr)              /* next instruction */
@@ -62,6 +68,32 @@ int fj_cache_entries(int opcode);
 #define FJ_FRAME_NEXT(frame) ((frame)->prev_instr)
 #define FJ_CURRENT_FRAME(thread) ((thread)->cframe->current_frame)
 #define FJ_POSITION_LAG 1
+#endif
+
+/* An entry of a frame's slots or of its stack: an object that is counted, until 3.14 tagged it. */
+#if PY_VERSION_HEX >= 0x030E0000
+typedef _PyStackRef FjEntry;
+PyObject* fj_position_at(int unit); /* borrowed */
+static inline PyObject* fj_entry_object(FjEntry entry) { /* borrowed */
+  if (PyStackRef_IsNull(entry)) return NULL;
+  return PyStackRef_IsTaggedInt(entry) ? fj_position_at((int)PyStackRef_UntagInt(entry))
+                                       : PyStackRef_AsPyObjectBorrow(entry);
+}
+FjEntry fj_entry_of(PyObject* object); /* steals */
+static inline PyObject* fj_entry_take(FjEntry entry) {
+  return PyStackRef_IsNull(entry)        ? NULL
+         : PyStackRef_IsTaggedInt(entry) ? Py_XNewRef(fj_entry_object(entry))
+                                         : PyStackRef_AsPyObjectSteal(entry);
+}
+#define FJ_FRAME_TOP(frame) ((int)((frame)->stackpointer - (frame)->localsplus))
+#define FJ_FRAME_SET_TOP(frame, top) ((frame)->stackpointer = (frame)->localsplus + (top))
+#else
+typedef PyObject* FjEntry;
+static inline PyObject* fj_entry_object(FjEntry entry) { return entry; }
+static inline FjEntry fj_entry_of(PyObject* object) { return object; }
+static inline PyObject* fj_entry_take(FjEntry entry) { return entry; }
+#define FJ_FRAME_TOP(frame) ((frame)->stacktop)
+#define FJ_FRAME_SET_TOP(frame, top) ((frame)->stacktop = (top))
 #endif
 
 #endif

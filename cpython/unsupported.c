@@ -30,7 +30,16 @@ PyObject* fj_frame_get(FjFrame* frame, int slot) { (void)frame; (void)slot; retu
 void fj_frame_set(FjFrame* frame, int slot, PyObject* value) { (void)frame; (void)slot; (void)value; }
 void fj_frame_push(FjFrame* frame, PyObject* value) { (void)frame; (void)value; }
 PyObject* fj_frame_pop(FjFrame* frame) { (void)frame; return NULL; }
-PyObject* const* fj_frame_slots(FjFrame* frame) { (void)frame; return NULL; }
+PyObject* const* fj_frame_objects(FjFrame* frame, int first, int count, PyObject** room) {
+  (void)frame; (void)first; (void)count;
+  return room;
+}
+PyObject* fj_frame_exchange(FjFrame* frame, int slot, PyObject* value) {
+  (void)frame; (void)slot; (void)value;
+  return NULL;
+}
+PyObject* fj_position(int unit) { return PyLong_FromLong(unit); }
+int fj_position_unit(PyObject* position) { return (int)PyLong_AsLong(position); }
 int fj_frame_next_unit(FjFrame* frame) { (void)frame; return 0; }
 void fj_frame_set_next(FjFrame* frame, int unit) { (void)frame; (void)unit; }
 void fj_frame_set_executing(FjFrame* frame, int unit) { (void)frame; (void)unit; }

@@ -20,6 +20,7 @@
 #include "frame_hook/compared_call.h"
 #include "frame_hook/compile_segment.h"
 #include "frame_hook/executor.h"
+#include "frame_hook/frame_objects.h"
 #include "frame_hook/loop_account.h"
 #include "frame_hook/replay_collectives.h"
 #include "runtime/background.h"
@@ -176,11 +177,10 @@ struct Decisions {
 /// The frame's new locals and stack. Old values go last, when the frame is whole again: destructors may look at it.
 void update_frame(FjFrame* frame, FrameUpdate& update) {
   const int slots = fj_frame_slot_count(frame);
-  auto* locals = const_cast<PyObject**>(fj_frame_slots(frame));
   std::vector<Ref<>> old;
   old.reserve(update.slots.size());
   for (int i = 0; i < slots; i++)
-    old.push_back(Ref<>::steal(std::exchange(locals[i], update.slots[std::size_t(i)].release())));
+    old.push_back(Ref<>::steal(fj_frame_exchange(frame, i, update.slots[std::size_t(i)].release())));
   while (fj_frame_stack_depth(frame) > 0) old.push_back(Ref<>::steal(fj_frame_pop(frame)));
   for (std::size_t i = std::size_t(slots); i < update.slots.size(); i++)
     fj_frame_push(frame, update.slots[i].release());
@@ -258,9 +258,8 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
   int instruction = loop.header;
   {
     Scratch scratch;
-    const FrameValues values{
-        fj_frame_function(frame),
-        {fj_frame_slots(frame), std::size_t(fj_frame_slot_count(frame) + fj_frame_stack_depth(frame))}};
+    const FrameObjects objects(frame);
+    const FrameValues values{fj_frame_function(frame), objects.all()};
     auto outcome = CompiledLoop::Outcome::Other;
     std::shared_ptr<CompiledLoop> running;
     const auto give_up = [&](std::string why) {
@@ -322,7 +321,7 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
 std::optional<std::int64_t> passes_left(FjFrame* frame) {
   const int depth = fj_frame_stack_depth(frame);
   if (depth == 0) return std::nullopt;
-  PyObject* const top = fj_frame_slots(frame)[fj_frame_slot_count(frame) + depth - 1];
+  PyObject* const top = fj_frame_get(frame, fj_frame_slot_count(frame) + depth - 1);
   if (top == nullptr || Py_REFCNT(top) != 1) return std::nullopt;
   const auto range = range_position(top);
   if (!range || std::abs(range->next) > kLargestInt || std::abs(range->end) > kLargestInt) return std::nullopt;
@@ -415,7 +414,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     return left && !cache.place(cache.entry_of_passes(header)).segments.empty() ? Passes::TooFew : Passes::Single;
   };
   if (regions) {
-    given = magnitude({fj_frame_slots(frame), std::size_t(fj_frame_slot_count(frame))});
+    given = magnitude(FrameObjects(frame, 0, fj_frame_slot_count(frame)).all());
     cache.judge_again(given);
     if (cache.judgement.cpythons) return leave(0);
     account.emplace(cache);
@@ -427,9 +426,8 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     if (begun && *fj_pending_word(thread) != 0) [[unlikely]] {
       // As CPython does at each jump back, which a loop of pieces never comes to.
       fj_take_gil(fj_release_gil());
-      const FrameValues values{
-          fj_frame_function(frame),
-          {fj_frame_slots(frame), std::size_t(fj_frame_slot_count(frame) + fj_frame_stack_depth(frame))}};
+      const FrameObjects objects(frame);
+      const FrameValues values{fj_frame_function(frame), objects.all()};
       const SegmentStatus signals = look_for_signals(cache.options(), values);
       if (signals == SegmentStatus::Eager) return leave(instruction);
       if (signals == SegmentStatus::Raised) return finish(nullptr);
@@ -455,9 +453,8 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     const int entry = several ? cache.entry_of_passes(instruction) : instruction;
     {
       Scratch scratch;
-      const FrameValues values{
-          fj_frame_function(frame),
-          {fj_frame_slots(frame), std::size_t(fj_frame_slot_count(frame) + fj_frame_stack_depth(frame))}};
+      const FrameObjects objects(frame);
+      const FrameValues values{fj_frame_function(frame), objects.all()};
       auto segment = cache.find(entry, values, scratch.bindings(), decisions.known, decisions.failed);
       const bool traced_before = segment != nullptr;
       if (!segment && cache.compiling && cache.options().follow && !is_eager(*fj_stack(thread))) {

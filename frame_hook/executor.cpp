@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cpython/ref.h"
+#include "frame_hook/frame_objects.h"
 #include "frame_hook/operations.h"
 
 namespace fj {
@@ -39,9 +40,13 @@ class Machine {
   int lasti = 0;  // code unit that a handler is told as the position of the exception
 
   int depth() const { return fj_frame_stack_depth(frame); }
-  PyObject** locals() const { return const_cast<PyObject**>(fj_frame_slots(frame)); }
+  PyObject* local(int slot) const { return fj_frame_get(frame, slot); }
   /// 1: top of the stack.
-  PyObject*& peek(int n) const { return locals()[slots + depth() - n]; }
+  PyObject* peek(int n) const { return fj_frame_get(frame, slots + depth() - n); }
+  /// Steals; the entry that was there.
+  Ref<> put(int n, PyObject* value) const {
+    return Ref<>::steal(fj_frame_exchange(frame, slots + depth() - n, value));
+  }
   PyObject* constant(int index) const { return PyTuple_GET_ITEM(code->co_consts, index); }
   PyObject* name(int index) const { return PyTuple_GET_ITEM(code->co_names, index); }
   void push(PyObject* value) { fj_frame_push(frame, value); }
@@ -99,9 +104,10 @@ Outcome Machine::truth_branch(bool wanted, const FjInstr& instr) {
 
 Outcome Machine::call(int argc, PyObject* keyword_names, int extra) {
   // Two slots below the arguments, see fj_call_layout_callable_first.
-  PyObject** first = &peek(argc + extra + 2);
+  const FrameObjects entries(frame, slots + depth() - (argc + extra + 2), argc + extra + 2);
+  PyObject* const* const first = entries.all().data();
   PyObject* callable;
-  PyObject** arguments;
+  PyObject* const* arguments;
   if (fj_call_layout_callable_first()) {
     callable = first[0];
     arguments = first[1] != nullptr ? first + 1 : first + 2;
@@ -118,13 +124,12 @@ Outcome Machine::call(int argc, PyObject* keyword_names, int extra) {
 Outcome Machine::call_with_tuple(bool keywords) {
   const int above = keywords ? 2 : 1;
   PyObject* callable = fj_call_layout_callable_first() ? peek(above + 2) : peek(above + 1);
-  PyObject*& arguments = peek(above);
+  PyObject* const arguments = peek(above);
   if (!PyTuple_CheckExact(arguments)) {
     if (Py_TYPE(arguments)->tp_iter == nullptr && !PySequence_Check(arguments)) return Outcome::Retry;
     PyObject* tuple = PySequence_Tuple(arguments);
     if (tuple == nullptr) return Outcome::Raised;
-    PyObject*& place = peek(above);
-    Py_SETREF(place, tuple);
+    put(above, tuple);
   }
   return replace(above + 2, PyObject_Call(callable, peek(above), keywords ? peek(1) : nullptr));
 }
@@ -134,15 +139,13 @@ Outcome Machine::load_method(PyObject* name) {
   PyObject* method;
   if (fj_get_method(owner, name, &method)) {
     // The owner's reference becomes self's.
-    peek(1) = method;
-    push(owner);
+    push(put(1, method).release());
     return Outcome::Next;
   }
   if (method == nullptr) return Outcome::Raised;
   const bool callable_first = fj_call_layout_callable_first();
-  peek(1) = callable_first ? method : nullptr;
+  const Ref<> released = put(1, callable_first ? method : nullptr);
   push(callable_first ? nullptr : method);
-  Py_DECREF(owner);
   return Outcome::Next;
 }
 
@@ -180,8 +183,7 @@ Outcome Machine::enter_with() {
   if (!enter) return PyErr_Occurred() ? Outcome::Raised : Outcome::Retry;
   Ref<> exit = Ref<>::steal(special_method(manager, "__exit__"));
   if (!exit) return PyErr_Occurred() ? Outcome::Raised : Outcome::Retry;
-  peek(1) = exit.release();
-  Py_DECREF(manager);
+  put(1, exit.release());
   return push_new(PyObject_CallNoArgs(enter.get()));
 }
 
@@ -213,7 +215,7 @@ Outcome Machine::build_map(int count, PyObject* keys) {
   Ref<> map = Ref<>::steal(PyDict_New());
   if (!map) return Outcome::Raised;
   const int entries = keys != nullptr ? count + 1 : 2 * count;
-  PyObject** base = &peek(entries);
+  const FrameObjects base(frame, slots + depth() - entries, entries);
   for (int i = 0; i < count; i++) {
     PyObject* key = keys != nullptr ? PyTuple_GET_ITEM(keys, i) : base[2 * i];
     if (PyDict_SetItem(map.get(), key, keys != nullptr ? base[i] : base[2 * i + 1]) < 0) return Outcome::Raised;
@@ -230,24 +232,24 @@ Outcome Machine::run(const FjInstr& instr) {
     case FJ_POP_TOP: drop(1); return Outcome::Next;
     case FJ_PUSH_NULL: push(nullptr); return Outcome::Next;
     case FJ_COPY: push(Py_XNewRef(peek(arg))); return Outcome::Next;
-    case FJ_SWAP: std::swap(peek(1), peek(arg)); return Outcome::Next;
+    case FJ_SWAP: put(1, put(arg, put(1, nullptr).release()).release()); return Outcome::Next;
     case FJ_LOAD_CONST: push(Py_NewRef(constant(arg))); return Outcome::Next;
 
     // ---- locals and cells
     case FJ_LOAD_FAST:
-      if (locals()[arg] == nullptr) return Outcome::Retry;
-      push(Py_NewRef(locals()[arg]));
+      if (local(arg) == nullptr) return Outcome::Retry;
+      push(Py_NewRef(local(arg)));
       return Outcome::Next;
     case FJ_LOAD_FAST_AND_CLEAR:
-      push(std::exchange(locals()[arg], nullptr));
+      push(fj_frame_exchange(frame, arg, nullptr));
       return Outcome::Next;
     case FJ_STORE_FAST: fj_frame_set(frame, arg, pop()); return Outcome::Next;
     case FJ_DELETE_FAST:
-      if (locals()[arg] == nullptr) return Outcome::Retry;
+      if (local(arg) == nullptr) return Outcome::Retry;
       fj_frame_set(frame, arg, nullptr);
       return Outcome::Next;
     case FJ_MAKE_CELL: {
-      PyObject* cell = PyCell_New(locals()[arg]);
+      PyObject* cell = PyCell_New(local(arg));
       if (cell == nullptr) return Outcome::Raised;
       fj_frame_set(frame, arg, cell);
       return Outcome::Next;
@@ -257,23 +259,23 @@ Outcome Machine::run(const FjInstr& instr) {
       for (int i = 0; i < arg; i++) fj_frame_set(frame, slots - arg + i, Py_NewRef(PyTuple_GET_ITEM(closure, i)));
       return Outcome::Next;
     }
-    case FJ_LOAD_CLOSURE: push(Py_XNewRef(locals()[arg])); return Outcome::Next;
+    case FJ_LOAD_CLOSURE: push(Py_XNewRef(local(arg))); return Outcome::Next;
     case FJ_LOAD_DEREF: {
-      PyObject* value = PyCell_GET(locals()[arg]);
+      PyObject* value = PyCell_GET(local(arg));
       if (value == nullptr) return Outcome::Retry;
       push(Py_NewRef(value));
       return Outcome::Next;
     }
     case FJ_STORE_DEREF: {
-      PyObject* old = PyCell_GET(locals()[arg]);
-      PyCell_SET(locals()[arg], pop());
+      PyObject* old = PyCell_GET(local(arg));
+      PyCell_SET(local(arg), pop());
       Py_XDECREF(old);
       return Outcome::Next;
     }
     case FJ_DELETE_DEREF: {
-      PyObject* old = PyCell_GET(locals()[arg]);
+      PyObject* old = PyCell_GET(local(arg));
       if (old == nullptr) return Outcome::Retry;
-      PyCell_SET(locals()[arg], nullptr);
+      PyCell_SET(local(arg), nullptr);
       Py_DECREF(old);
       return Outcome::Next;
     }
@@ -373,7 +375,7 @@ Outcome Machine::run(const FjInstr& instr) {
     }
     case FJ_BUILD_MAP: return build_map(arg, nullptr);
     case FJ_BUILD_CONST_KEY_MAP: return build_map(arg, peek(1));
-    case FJ_BUILD_STRING: return replace(arg, join_strings(&peek(arg), arg));
+    case FJ_BUILD_STRING: return replace(arg, join_strings(FrameObjects(frame, slots + depth() - arg, arg).all().data(), arg));
     case FJ_BUILD_SLICE:
       return replace(arg, arg == 3 ? PySlice_New(peek(3), peek(2), peek(1)) : PySlice_New(peek(2), peek(1), nullptr));
     case FJ_FORMAT_VALUE:
@@ -478,7 +480,7 @@ Outcome Machine::run(const FjInstr& instr) {
     case FJ_RERAISE: {
       PyObject* exception = pop();
       if (arg) {
-        lasti = int(PyLong_AsLong(peek(arg)));
+        lasti = fj_position_unit(peek(arg));
         fj_frame_set_executing(frame, lasti);
       }
       fj_restore_exception(exception);
@@ -520,7 +522,7 @@ Step unwind(Machine& machine, const FjCode& code, int unit) {
   PyObject* exception = fj_take_exception();
   machine.drop(machine.depth() - handler.depth);
   if (handler.lasti) {
-    PyObject* position = PyLong_FromLong(machine.lasti);
+    PyObject* position = fj_position(machine.lasti);
     if (position == nullptr) {
       PyErr_Clear();
       position = Py_NewRef(Py_None);

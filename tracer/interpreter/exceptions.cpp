@@ -216,7 +216,7 @@ bool handle(TraceRun& t, Frame& frame, const FjInstr& instr, const RaisedInTrace
   if (!fj_find_handler(frame.co, instr.executing, &handler)) return false;
   FJ_CHECK(int(frame.stack.size()) >= handler.depth, "a handler deeper than the stack");
   frame.stack.resize(std::size_t(handler.depth));
-  if (handler.lasti) frame.stack.push_back(t.integer(std::int64_t(instr.executing)));
+  if (handler.lasti) frame.stack.push_back(t.constant(Ref<>::steal(fj_position(instr.executing))));
   frame.stack.push_back(raised.exception);
   frame.pc = frame.code->index_of[handler.target];
   return true;
