@@ -4,6 +4,27 @@
 
 #include <internal/pycore_object.h>
 
+#if PY_VERSION_HEX < 0x030E0000
+PyObject* fj_common_constant(int which) { return which == 0 ? PyExc_AssertionError : NULL; }
+#endif
+bool fj_unpacking_counts(PyTypeObject* type) {
+  return PY_VERSION_HEX >= 0x030E0000 && (type == &PyList_Type || type == &PyTuple_Type || type == &PyDict_Type);
+}
+bool fj_annotations_wait(void) { return PY_VERSION_HEX >= 0x030E0000; }
+
+void fj_set_annotations(PyObject* function, PyObject* annotations) {
+  PyFunctionObject* const target = (PyFunctionObject*)function;
+#if PY_VERSION_HEX >= 0x030E0000
+  if (!PyTuple_Check(annotations) && !PyDict_Check(annotations)) {
+    Py_XSETREF(target->func_annotate, annotations);
+    return;
+  }
+#endif
+  Py_XSETREF(target->func_annotations, annotations);
+}
+
+bool fj_complex_keeps_reals_apart(void) { return PY_VERSION_HEX >= 0x030E0000; }
+
 PyObject* fj_type_lookup(PyTypeObject* type, PyObject* name) { return _PyType_Lookup(type, name); }
 
 int fj_get_method(PyObject* object, PyObject* name, PyObject** method) {

@@ -60,6 +60,18 @@ bool fj_find_handler(PyCodeObject* code, int32_t unit, FjHandler* handler);
 /* True on 3.13+: the two slots under a call's arguments are (callable, self or NULL);
  * false: (method, self) or (NULL, callable). LOAD_GLOBAL's NULL is placed likewise. */
 bool fj_call_layout_callable_first(void);
+/* True on 3.14+: the error of too many values to unpack says how many an exact list, tuple or dict has. */
+bool fj_unpacking_counts(PyTypeObject* type);
+/* True on 3.14+: annotations are given by a function (`__annotate__`) when somebody asks for them. */
+bool fj_annotations_wait(void);
+/* What a function statement gives a new function: names and values, flat in a tuple or in a dict, or that function.
+ * Steals; the function's own getter turns it into a dict when somebody asks. */
+void fj_set_annotations(PyObject* function, PyObject* annotations);
+/* True on 3.14+: a real number beside a complex one has no imaginary part, not even 0, and products of complex numbers
+ * keep infinities. */
+bool fj_complex_keeps_reals_apart(void);
+/* What LOAD_COMMON_CONSTANT loads (borrowed): AssertionError is 0 in every version. NULL: not known. */
+PyObject* fj_common_constant(int which);
 /* True on 3.12+: `~` of a bool gives a DeprecationWarning. */
 bool fj_bool_invert_warns(void);
 

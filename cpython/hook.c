@@ -112,10 +112,20 @@ PyObject* fj_call_with_evaluator(PyThreadState* thread, PyObject* function, PyOb
   /* Makes the frame without any hook; takes over references to the function and the arguments. */
   const Py_ssize_t positional = PyVectorcall_NARGS(nargsf);
   const Py_ssize_t total = positional + (kwnames != NULL ? PyTuple_GET_SIZE(kwnames) : 0);
+#if PY_VERSION_HEX >= 0x030E0000
+  _PyStackRef few[8];
+  _PyStackRef* const given = total <= 8 ? few : PyMem_Malloc((size_t)total * sizeof *given);
+  if (given == NULL) return PyErr_NoMemory();
+  for (Py_ssize_t i = 0; i < total; i++) given[i] = PyStackRef_FromPyObjectNew(args[i]);
+  FjFrame* frame = _PyEvalFramePushAndInit(thread, PyStackRef_FromPyObjectNew(function), NULL, given,
+                                           (size_t)positional, kwnames, NULL);
+  if (given != few) PyMem_Free(given);
+#else
   Py_INCREF(function);
   for (Py_ssize_t i = 0; i < total; i++) Py_INCREF(args[i]);
   FjFrame* frame =
       _PyEvalFramePushAndInit(thread, (PyFunctionObject*)function, NULL, args, (size_t)positional, kwnames);
+#endif
   return frame != NULL ? evaluator(context, thread, frame, 0) : NULL;
 #else
   if (!fj_begin_stack(thread)) return PyObject_Vectorcall(function, args, nargsf, kwnames);

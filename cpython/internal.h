@@ -12,6 +12,10 @@
 #include <internal/pycore_frame.h>
 #include <internal/pycore_interp.h>
 #include <internal/pycore_pystate.h>
+#if PY_VERSION_HEX >= 0x030E0000
+#include <internal/pycore_interpframe.h>
+#include <internal/pycore_runtime.h>
+#endif
 #include <opcode.h>
 
 /* ---- decoding: decode.c drives, the version's file says what is special ----------------------- */
@@ -74,6 +78,7 @@ int fj_cache_entries(int opcode);
 #if PY_VERSION_HEX >= 0x030E0000
 typedef _PyStackRef FjEntry;
 PyObject* fj_position_at(int unit); /* borrowed */
+bool fj_is_position(PyObject* object);
 static inline PyObject* fj_entry_object(FjEntry entry) { /* borrowed */
   if (PyStackRef_IsNull(entry)) return NULL;
   return PyStackRef_IsTaggedInt(entry) ? fj_position_at((int)PyStackRef_UntagInt(entry))

@@ -24,15 +24,22 @@ bool fj_code_observed(PyThreadState* thread, PyCodeObject* code) {
 }
 
 bool fj_enter_recursion(PyThreadState* thread) {
-  if (thread->py_recursion_remaining <= 1 || thread->c_recursion_remaining <= 1) return false;
+#if PY_VERSION_HEX < 0x030E0000 /* then it measures the C stack, as we do */
+  if (thread->c_recursion_remaining <= 1) return false;
+#endif
+  if (thread->py_recursion_remaining <= 1) return false;
   thread->py_recursion_remaining--;
+#if PY_VERSION_HEX < 0x030E0000
   thread->c_recursion_remaining--;
+#endif
   return true;
 }
 
 void fj_leave_recursion(PyThreadState* thread) {
   thread->py_recursion_remaining++;
+#if PY_VERSION_HEX < 0x030E0000
   thread->c_recursion_remaining++;
+#endif
 }
 
 PyObject* fj_take_exception(void) { return PyErr_GetRaisedException(); }

@@ -19,6 +19,14 @@ bool fj_find_handler(PyCodeObject* code, int32_t unit, FjHandler* handler) {
   return false;
 }
 bool fj_call_layout_callable_first(void) { return false; }
+bool fj_unpacking_counts(PyTypeObject* type) { (void)type; return false; }
+bool fj_annotations_wait(void) { return false; }
+void fj_set_annotations(PyObject* function, PyObject* annotations) {
+  (void)function;
+  Py_DECREF(annotations);
+}
+bool fj_complex_keeps_reals_apart(void) { return false; }
+PyObject* fj_common_constant(int which) { (void)which; return NULL; }
 bool fj_bool_invert_warns(void) { return false; }
 PyCodeObject* fj_frame_code(FjFrame* frame) { (void)frame; return NULL; }
 PyFunctionObject* fj_frame_function(FjFrame* frame) { (void)frame; return NULL; }

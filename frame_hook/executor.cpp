@@ -234,6 +234,13 @@ Outcome Machine::run(const FjInstr& instr) {
     case FJ_COPY: push(Py_XNewRef(peek(arg))); return Outcome::Next;
     case FJ_SWAP: put(1, put(arg, put(1, nullptr).release()).release()); return Outcome::Next;
     case FJ_LOAD_CONST: push(Py_NewRef(constant(arg))); return Outcome::Next;
+    case FJ_LOAD_SMALL_INT: return push_new(PyLong_FromLong(arg));
+    case FJ_LOAD_COMMON_CONSTANT: {
+      PyObject* const value = fj_common_constant(arg);
+      if (value == nullptr) return Outcome::Retry;
+      push(Py_NewRef(value));
+      return Outcome::Next;
+    }
 
     // ---- locals and cells
     case FJ_LOAD_FAST:
@@ -381,6 +388,10 @@ Outcome Machine::run(const FjInstr& instr) {
     case FJ_FORMAT_VALUE:
       return instr.arg2 ? replace(2, format_value(peek(2), arg, peek(1)))
                         : replace(1, format_value(peek(1), arg, nullptr));
+    case FJ_BUILD_INTERPOLATION:
+      return instr.arg2 ? replace(3, make_interpolation(peek(3), peek(2), arg, peek(1)))
+                        : replace(2, make_interpolation(peek(2), peek(1), arg, nullptr));
+    case FJ_BUILD_TEMPLATE: return replace(2, make_template(peek(2), peek(1)));
     case FJ_CONVERT_VALUE: return replace(1, convert_value(peek(1), arg));
     case FJ_LIST_APPEND: return done(1, PyList_Append(peek(arg + 1), peek(1)) == 0);
     case FJ_SET_ADD: return done(1, PySet_Add(peek(arg + 1), peek(1)) == 0);
@@ -426,7 +437,6 @@ Outcome Machine::run(const FjInstr& instr) {
       push(Py_NewRef(builder));
       return Outcome::Next;
     }
-    case FJ_LOAD_ASSERTION_ERROR: push(Py_NewRef(PyExc_AssertionError)); return Outcome::Next;
     case FJ_IMPORT_NAME:
       if (!PyDict_CheckExact(fj_frame_builtins(frame))) return Outcome::Retry;
       return replace(2, import_name(fj_frame_builtins(frame), fj_frame_globals(frame), name(arg), peek(1), peek(2)));
@@ -441,12 +451,22 @@ Outcome Machine::run(const FjInstr& instr) {
 
     // ---- with and exceptions
     case FJ_BEFORE_WITH: return enter_with();
+    case FJ_LOAD_SPECIAL: {
+      if (arg > 1) return Outcome::Retry;
+      Ref<> method = Ref<>::steal(special_method(peek(1), arg == 0 ? "__enter__" : "__exit__"));
+      if (!method) return PyErr_Occurred() ? Outcome::Raised : Outcome::Retry;
+      const bool callable_first = fj_call_layout_callable_first();
+      const Ref<> owner = put(1, callable_first ? method.release() : nullptr);
+      push(callable_first ? nullptr : method.release());
+      return Outcome::Next;
+    }
     case FJ_WITH_EXCEPT_START: {
       PyObject* exception = peek(1);
       Ref<> traceback = Ref<>::steal(PyException_GetTraceback(exception));
-      PyObject* arguments[] = {reinterpret_cast<PyObject*>(Py_TYPE(exception)), exception,
+      PyObject* arguments[] = {arg ? peek(4) : nullptr, reinterpret_cast<PyObject*>(Py_TYPE(exception)), exception,
                                traceback ? traceback.get() : Py_None};
-      return push_new(PyObject_Vectorcall(peek(4), arguments, 3, nullptr));
+      const std::size_t self = arguments[0] != nullptr;
+      return push_new(PyObject_Vectorcall(peek(arg ? 5 : 4), arguments + 1 - self, 3 + self, nullptr));
     }
     case FJ_PUSH_EXC_INFO: {
       PyObject* exception = pop();

@@ -90,7 +90,10 @@ bool unpack(PyObject* sequence, int before, bool rest, int after, PyObject** ite
     PyObject* more = PyIter_Next(iterator.get());
     if (more == nullptr) return PyErr_Occurred() ? fail() : true;
     Py_DECREF(more);
-    PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d)", before);
+    if (fj_unpacking_counts(Py_TYPE(sequence)))
+      PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d, got %zd)", before, PyObject_Size(sequence));
+    else
+      PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d)", before);
     return fail();
   }
   PyObject* middle = PySequence_List(iterator.get());
@@ -167,14 +170,42 @@ PyObject* make_function(PyObject* code, PyObject* globals) { return PyFunction_N
 
 void set_function_attribute(PyObject* function, int flag, PyObject* value) {
   auto* target = reinterpret_cast<PyFunctionObject*>(function);
-  // A new function: the fields are empty but for annotations, which are kept as compiled (a tuple) until asked for.
+  if (flag == 4 || flag == 16) return fj_set_annotations(function, value);
+  // A new function: the fields are empty.
   PyObject** field = flag == 8   ? &target->func_closure
-                     : flag == 4 ? &target->func_annotations
                      : flag == 2 ? &target->func_kwdefaults
                                  : &target->func_defaults;
   PyObject* old = *field;
   *field = value;
   Py_XDECREF(old);
+}
+
+namespace {
+
+Ref<> of_templates(const char* name) {
+  const Ref<> module = Ref<>::steal(PyImport_ImportModule("string.templatelib"));
+  return module ? Ref<>::steal(PyObject_GetAttrString(module.get(), name)) : Ref<>();
+}
+
+}  // namespace
+
+PyObject* make_interpolation(PyObject* value, PyObject* text, int conversion, PyObject* spec) {
+  const Ref<> type = of_templates("Interpolation");
+  const Ref<> letter = conversion == 0 ? Ref<>::borrow(Py_None)
+                                       : Ref<>::steal(PyUnicode_FromStringAndSize("sra" + (conversion - 1), 1));
+  const Ref<> empty = Ref<>::steal(PyUnicode_FromString(""));
+  if (!type || !letter || !empty) return nullptr;
+  return PyObject_CallFunctionObjArgs(type.get(), value, text, letter.get(), spec ? spec : empty.get(), nullptr);
+}
+
+PyObject* make_template(PyObject* strings, PyObject* interpolations) {
+  const Ref<> type = of_templates("Template");
+  std::vector<PyObject*> parts;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(strings); i++) {
+    parts.push_back(PyTuple_GET_ITEM(strings, i));
+    if (i < PyTuple_GET_SIZE(interpolations)) parts.push_back(PyTuple_GET_ITEM(interpolations, i));
+  }
+  return type ? PyObject_Vectorcall(type.get(), parts.data(), parts.size(), nullptr) : nullptr;
 }
 
 PyObject* import_name(PyObject* builtins, PyObject* globals, PyObject* name, PyObject* fromlist, PyObject* level) {

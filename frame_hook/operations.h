@@ -22,6 +22,9 @@ bool update_dict(PyObject* dict, PyObject* mapping, bool& retry);
 bool merge_dict(PyObject* dict, PyObject* mapping, bool& retry);
 
 PyObject* join_strings(PyObject* const* pieces, int count);
+/// Of a template string: `conversion` as below, `spec` may be null. The classes are string.templatelib's.
+PyObject* make_interpolation(PyObject* value, PyObject* text, int conversion, PyObject* spec);
+PyObject* make_template(PyObject* strings, PyObject* interpolations);
 /// conversion: 0 none, 1 str, 2 repr, 3 ascii. `spec` may be null.
 PyObject* convert_value(PyObject* value, int conversion);
 PyObject* format_value(PyObject* value, int conversion, PyObject* spec);

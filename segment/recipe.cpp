@@ -157,9 +157,7 @@ Ref<> RecipeRun::make_function(const RecipeStep& step) {
       (keyword_defaults && PyFunction_SetKwDefaults(function.get(), keyword_defaults) < 0) ||
       (closure && PyFunction_SetClosure(function.get(), closure) < 0))
     return {};
-  // MAKE_FUNCTION's annotations may be the flat tuple (name, value, ...), which PyFunction_SetAnnotations refuses; the
-  // function's own getter turns it into a dict when somebody asks.
-  if (annotations) reinterpret_cast<PyFunctionObject*>(function.get())->func_annotations = Py_NewRef(annotations);
+  if (annotations) fj_set_annotations(function.get(), Py_NewRef(annotations));
   return function;
 }
 

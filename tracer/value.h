@@ -265,7 +265,8 @@ class FunctionValue final : public Value {
   FunctionValue() : Value(ValueKind::Function) {}
   Ref<PyCodeObject> code;
   Ref<> globals;
-  V defaults, kwdefaults, annotations;  // Tuple, Dict or null
+  V defaults, kwdefaults;               // Tuple, Dict or null
+  V annotations;                        // Tuple, Dict or null; from 3.14 on the function that gives them, too
   std::vector<V> closure;               // Cells
   Ref<> qualname;
   std::shared_ptr<DictValue> attributes = std::make_shared<DictValue>();  // its __dict__

@@ -1,6 +1,8 @@
 // Index-set splitting: the vector loop in pieces between the places where comparisons of positions change.
 #include "codegen/llvm/emitter.h"
 
+#include <algorithm>
+
 namespace fj {
 
 namespace {

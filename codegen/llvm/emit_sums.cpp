@@ -8,6 +8,8 @@
 //     sum = total + (slot + lost)
 #include "codegen/llvm/emitter.h"
 
+#include <algorithm>
+
 namespace fj {
 
 namespace {

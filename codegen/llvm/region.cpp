@@ -1,5 +1,6 @@
 #include "codegen/llvm/region.h"
 
+#include <algorithm>
 #include <map>
 
 #include <llvm/IR/IRBuilder.h>

@@ -1,4 +1,5 @@
 // IEEE conditions: what eager raises a kernel raises, and ordinary numbers raise nothing, whatever the remainder loop.
+#include <algorithm>
 #include <cmath>
 
 #include "graph_ir/ops.h"

@@ -2,6 +2,7 @@
 // forward and backward against the whole.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 

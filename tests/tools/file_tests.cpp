@@ -12,6 +12,7 @@
 // the node of its line (or, on the closing line, in none). Cases are separated by lines of `---`.
 //
 //     file_tests [--bless] file...       --bless rewrites expectations; the difference is reviewed like code
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <functional>

@@ -73,6 +73,12 @@ def slices(x):
     return y, c + rest[0], x[::2] * 2
 
 
+def slices_of_variables(x, i=1, j=2, k=-1):
+    y = x.copy()
+    y[i:j] = x[:i] * 2
+    return y[i:], x[::k] * 2, y[i:j:k]
+
+
 def displays(x, n=2):
     t = (x + n, n)
     a = [n, *t]
@@ -344,21 +350,29 @@ try:
 except SyntaxError:
     GENERIC = None
 
+try:
+    exec("def TEMPLATE(x, n=3):\n    y = x * n\n    text = t'{n} of {y.ndim!r:>3} parts'\n"
+         "    return y + 1, text.strings, [(i.value, i.expression, i.conversion, i.format_spec) for i in text.interpolations]\n")
+except SyntaxError:
+    TEMPLATE = None
+
 WHOLE = [
-    ("BEFORE_WITH WITH_EXCEPT_START", with_statement), ("BINARY_OP BINARY_SUBSCR BUILD_SLICE UNARY_NEGATIVE UNARY_INVERT UNARY_NOT", slices),
-    ("UNARY_NEGATIVE UNARY_POSITIVE UNARY_INVERT UNARY_NOT BINARY_SUBSCR COMPARE_OP IS_OP LOAD_FAST LOAD_CONST STORE_FAST RETURN_VALUE RESUME", straight),
+    ("BEFORE_WITH LOAD_SPECIAL WITH_EXCEPT_START", with_statement), ("BINARY_OP BINARY_SUBSCR BUILD_SLICE UNARY_NEGATIVE UNARY_INVERT UNARY_NOT", slices),
+    ("UNARY_NEGATIVE UNARY_POSITIVE UNARY_INVERT UNARY_NOT BINARY_SUBSCR COMPARE_OP IS_OP LOAD_FAST LOAD_CONST STORE_FAST RETURN_VALUE RESUME "
+     "LOAD_FAST_BORROW LOAD_FAST_BORROW_LOAD_FAST_BORROW LOAD_SMALL_INT", straight),
+    ("BINARY_SLICE STORE_SLICE BUILD_SLICE", slices_of_variables),
     ("BINARY_SLICE STORE_SLICE STORE_SUBSCR DELETE_SUBSCR UNPACK_SEQUENCE UNPACK_EX BUILD_SLICE BUILD_CONST_KEY_MAP BUILD_LIST "
      "STORE_FAST_STORE_FAST", slices),
     ("BUILD_TUPLE BUILD_LIST BUILD_SET BUILD_MAP LIST_EXTEND LIST_APPEND LIST_TO_TUPLE SET_ADD MAP_ADD SET_UPDATE DICT_UPDATE "
      "CALL_INTRINSIC_1 LOAD_FAST_LOAD_FAST STORE_FAST_LOAD_FAST MAKE_FUNCTION", displays),
     ("LIST_EXTEND SET_UPDATE BUILD_CONST_KEY_MAP", big_display),
     ("FORMAT_VALUE FORMAT_SIMPLE FORMAT_WITH_SPEC CONVERT_VALUE BUILD_STRING", strings),
-    ("FOR_ITER GET_ITER END_FOR JUMP_BACKWARD JUMP_FORWARD POP_JUMP_BACKWARD_IF_TRUE POP_JUMP_BACKWARD_IF_NONE "
+    ("FOR_ITER GET_ITER END_FOR POP_ITER NOT_TAKEN JUMP_BACKWARD JUMP_FORWARD POP_JUMP_BACKWARD_IF_TRUE POP_JUMP_BACKWARD_IF_NONE "
      "POP_JUMP_BACKWARD_IF_NOT_NONE POP_JUMP_BACKWARD_IF_FALSE POP_JUMP_FORWARD_IF_FALSE POP_JUMP_IF_FALSE TO_BOOL "
      "STORE_FAST_LOAD_FAST", loops),
     ("JUMP_IF_FALSE_OR_POP JUMP_IF_TRUE_OR_POP POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_FORWARD_IF_NONE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE "
      "CONTAINS_OP COPY SWAP POP_TOP", conditions),
-    ("POP_JUMP_FORWARD_IF_TRUE POP_JUMP_IF_TRUE LOAD_ASSERTION_ERROR RAISE_VARARGS", asserts),
+    ("POP_JUMP_FORWARD_IF_TRUE POP_JUMP_IF_TRUE LOAD_ASSERTION_ERROR LOAD_COMMON_CONSTANT RAISE_VARARGS", asserts),
     ("MAKE_CELL COPY_FREE_VARS LOAD_CLOSURE LOAD_DEREF STORE_DEREF DELETE_DEREF MAKE_FUNCTION SET_FUNCTION_ATTRIBUTE", closures),
     ("LOAD_GLOBAL LOAD_ATTR STORE_ATTR DELETE_ATTR", globals_and_attributes), ("STORE_GLOBAL", store_global), ("DELETE_GLOBAL", delete_global),
     ("PUSH_NULL PRECALL CALL KW_NAMES CALL_KW CALL_FUNCTION_EX LOAD_METHOD DICT_MERGE", calls), ("KW_NAMES CALL_KW", keyword_calls),
@@ -369,7 +383,7 @@ WHOLE = [
     ("LOAD_FAST_AND_CLEAR", unbound_comprehension_variable), ("LOAD_FAST_CHECK", unbound_local), ("NOP CACHE", straight),
 ]
 BREAK = [
-    ("WITH_EXCEPT_START BEFORE_WITH", with_statement_that_prints),
+    ("WITH_EXCEPT_START BEFORE_WITH LOAD_SPECIAL", with_statement_that_prints),
     ("CHECK_EG_MATCH PREP_RERAISE_STAR CALL_INTRINSIC_2", except_star),
 ]
 PYTHON = [
@@ -380,11 +394,15 @@ PYTHON = [
 # Later bodies look into their namespace before a cell, which is not traced.
 (WHOLE if sys.version_info < (3, 12) else BREAK).append(
     ("LOAD_BUILD_CLASS LOAD_NAME STORE_NAME DELETE_NAME SETUP_ANNOTATIONS", class_statement))
+if TEMPLATE is not None:
+    BREAK.append(("BUILD_INTERPOLATION BUILD_TEMPLATE", TEMPLATE))
 if GENERIC is not None:
     PYTHON.append(("CALL_INTRINSIC_2", generic_function))
 #: In module bodies only, made by the interpreter itself, or not in what the compiler writes.
 NONE = {"CACHE", "NOP", "RESERVED", "IMPORT_STAR", "PRINT_EXPR", "INTERPRETER_EXIT", "ENTER_EXECUTOR", "EXIT_INIT_CHECK", "LOAD_FROM_DICT_OR_GLOBALS",
         "LOAD_LOCALS", "LOAD_CLASSDEREF"}
+if sys.version_info >= (3, 14):
+    NONE.add("SETUP_ANNOTATIONS")  # annotations are a function's
 
 REAL = {name for name, number in dis.opmap.items() if number < 256 and not name.startswith("INSTRUMENTED")}
 

@@ -212,6 +212,17 @@ V special_method(TraceRun& tracer, const V& owner, PyObject* name) {
   return bind_class_attribute(tracer, found, owner, type);
 }
 
+/// A context manager's __enter__ (0) or __exit__ (1), bound to it.
+V manager_method(TraceRun& tracer, const V& manager, int which) {
+  static PyObject* const names[] = {special_name("__enter__"), special_name("__exit__")};
+  auto* instance = as<InstanceValue>(manager);
+  if (!instance || !is_mode(*instance)) return special_method(tracer, manager, names[which]);
+  auto method = std::make_shared<BuiltinValue>();
+  method->owner = manager;
+  method->name = which == 0 ? "__enter__" : "__exit__";
+  return method;
+}
+
 }  // namespace
 
 void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& result) {
@@ -231,6 +242,13 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       return std::swap(peek(frame, 1), peek(frame, arg));
     case FJ_LOAD_CONST:
       return push(wrap_constant(*this, constant_at(frame, arg)));
+    case FJ_LOAD_SMALL_INT:
+      return push(wrap_constant(*this, Ref<>::steal(PyLong_FromLong(arg)).get()));
+    case FJ_LOAD_COMMON_CONSTANT: {
+      PyObject* const value = fj_common_constant(arg);
+      if (!value) break;
+      return push(wrap_constant(*this, value));
+    }
 
     // ---- variables
     case FJ_LOAD_FAST:
@@ -570,8 +588,8 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     }
     case FJ_CALL_FUNCTION_EX: {
       Keywords keywords;
-      if (arg & 1) {
-        for (auto& [key, value] : mapping_items(*this, pop(frame))) {
+      if (const V given = arg & 1 ? pop(frame) : nullptr; given && given->kind != ValueKind::Null) {
+        for (auto& [key, value] : mapping_items(*this, given)) {
           PyObject* name = constant_object(key);
           if (!name || !PyUnicode_CheckExact(name))
             break_graph(BreakReason::ErrorWhileTracing, "keywords must be strings");
@@ -598,7 +616,7 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       auto* function = as<FunctionValue>(owner);
       if (arg == 1) function->defaults = value;
       if (arg == 2) function->kwdefaults = value;
-      if (arg == 4) function->annotations = value;
+      if (arg == 4 || arg == 16) function->annotations = value;
       if (arg == 8) function->closure = sequence_items(value);
       return push(owner);
     }
@@ -608,8 +626,6 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       if (!builder) break;
       return push(wrap_constant(*this, builder));
     }
-    case FJ_LOAD_ASSERTION_ERROR:
-      return push(wrap_constant(*this, PyExc_AssertionError));
     case FJ_IMPORT_NAME: {
       V names = pop(frame), level = pop(frame);
       if (V module = imported_already(*this, frame, name_at(frame, arg), names, level)) return push(module);
@@ -622,21 +638,18 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
     }
     case FJ_BEFORE_WITH: {
       V manager = pop(frame);
-      if (auto* instance = as<InstanceValue>(manager); instance && is_mode(*instance)) {
-        for (const char* name : {"__exit__", "__enter__"}) {
-          auto method = std::make_shared<BuiltinValue>();
-          method->owner = manager;
-          method->name = name;
-          push(method);
-        }
-        V enter_method = pop(frame);
-        return push(call(enter_method, {}, {}));
-      }
-      static PyObject* const enter = special_name("__enter__");
-      static PyObject* const exit = special_name("__exit__");
-      V exit_method = special_method(*this, manager, exit), enter_method = special_method(*this, manager, enter);
+      V exit_method = manager_method(*this, manager, 1), enter_method = manager_method(*this, manager, 0);
       push(exit_method);
       return push(call(enter_method, {}, {}));
+    }
+    case FJ_LOAD_SPECIAL: {
+      if (arg > 1) break;
+      V method = manager_method(*this, peek(frame, 1), arg);
+      pop(frame);
+      if (!fj_call_layout_callable_first()) push(std::make_shared<NullValue>());
+      push(method);
+      if (fj_call_layout_callable_first()) push(std::make_shared<NullValue>());
+      return;
     }
     case FJ_WITH_EXCEPT_START: {
       V exception = peek(frame, 1);
@@ -646,7 +659,9 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       traceback->type = Ref<PyTypeObject>::borrow(&PyTraceBack_Type);
       traceback->raised = true;  // there is none: it can be passed on, not looked at
       V type = wrap_constant(*this, reinterpret_cast<PyObject*>(instance->type.get()));
-      return push(call(peek(frame, 4), {type, exception, traceback}, {}));
+      std::vector<V> arguments{type, exception, traceback};
+      if (arg && peek(frame, 4)->kind != ValueKind::Null) arguments.insert(arguments.begin(), peek(frame, 4));
+      return push(call(peek(frame, arg ? 5 : 4), std::move(arguments), {}));
     }
 
     // ---- ends

@@ -1,5 +1,7 @@
 /// The instruction loop: one symbolic frame at a time. Start at `run_frame`; the instructions are in instructions.cpp.
 #include "arrays/torch_modes.h"
+
+#include <algorithm>
 #include "tracer/interpreter/trace_run.h"
 
 #include "graph_ir/rules/conditions.h"

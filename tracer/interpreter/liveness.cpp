@@ -2,6 +2,8 @@
 /// handlers included.
 #include "tracer/interpreter/liveness.h"
 
+#include <algorithm>
+
 namespace fj {
 
 namespace {

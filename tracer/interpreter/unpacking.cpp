@@ -34,10 +34,14 @@ std::vector<V> take(TraceRun& tracer, const V& iterator, int count, const char* 
 }  // namespace
 
 void unpack_sequence(TraceRun& tracer, Frame& frame, int count) {
-  V iterator = make_iterator(tracer, pop(frame));
+  const V given = pop(frame);
+  const bool counts = given->kind != ValueKind::Array && fj_unpacking_counts(tracer.type_of(given));
+  V iterator = make_iterator(tracer, given);
   std::vector<V> items = take(tracer, iterator, count, "", count);
-  if (next(tracer, iterator))
-    wrong_number(tracer, "too many values to unpack (expected " + std::to_string(count) + ")");
+  if (next(tracer, iterator)) {
+    const std::string got = counts ? ", got " + std::to_string(count + 1 + int(drained(tracer, iterator).size())) : "";
+    wrong_number(tracer, "too many values to unpack (expected " + std::to_string(count) + got + ")");
+  }
   frame.stack.insert(frame.stack.end(), items.rbegin(), items.rend());
 }
 

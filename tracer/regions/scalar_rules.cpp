@@ -413,12 +413,28 @@ Known RegionBuilder::binary(int operation, const Known& a, const Known& b) {
                                       : python_binary(*this, plain(operation), a, b);
 }
 
-/// As CPython's complexobject.c computes them, before 3.14 with real numbers as complex ones.
+/// As CPython's complexobject.c computes them: before 3.14 with real numbers as complex ones.
 Known RegionBuilder::complex_binary(int operation, const Known& a, const Known& b) {
+  const bool apart = fj_complex_keeps_reals_apart();
   const auto product = [&](const Known& p, const Known& q) {
-    return complex(op(Op::sub, {op(Op::mul, {p.value, q.value}), op(Op::mul, {p.imaginary, q.imaginary})}),
-                   op(Op::add, {op(Op::mul, {p.value, q.imaginary}), op(Op::mul, {p.imaginary, q.value})}));
+    const Known made =
+        complex(op(Op::sub, {op(Op::mul, {p.value, q.value}), op(Op::mul, {p.imaginary, q.imaginary})}),
+                op(Op::add, {op(Op::mul, {p.value, q.imaginary}), op(Op::mul, {p.imaginary, q.value})}));
+    // Where both are NaN, infinities among the parts decide.
+    if (apart) leave_if(op(Op::bit_and, {op(Op::is_nan, {made.value}), op(Op::is_nan, {made.imaginary})}));
+    return made;
   };
+  const bool first = a.kind == Known::Kind::Complex, second = b.kind == Known::Kind::Complex;
+  if (const int operator_ = plain(operation); apart && first != second && operator_ != NB_POWER) {
+    const Known& number = first ? a : b;
+    const ValueId real_number = as_complex(first ? b : a).value;
+    const ValueId left = first ? number.value : real_number, right = first ? real_number : number.value;
+    if (operator_ == NB_ADD) return complex(op(Op::add, {left, right}), number.imaginary);
+    if (operator_ == NB_SUBTRACT)
+      return complex(op(Op::sub, {left, right}), first ? number.imaginary : op(Op::neg, {number.imaginary}));
+    if (operator_ == NB_MULTIPLY)
+      return complex(op(Op::mul, {left, right}), op(Op::mul, {number.imaginary, real_number}));
+  }
   const Known x = as_complex(a);
   switch (plain(operation)) {
     case NB_ADD: {

@@ -5,7 +5,9 @@
 /// add, sub and remainder round it first.
 #include <opcode.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numbers>
 

@@ -2,6 +2,8 @@
 /// makes them of (framejit/_support/torch.py). Any other stack of layers is one call, and so is a cell of a device, for
 /// which torch has kernels.
 #include "runtime/base/error.h"
+
+#include <algorithm>
 #include "tracer/frontends/builders.h"
 #include "tracer/frontends/torch/torch.h"
 

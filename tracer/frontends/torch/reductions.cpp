@@ -1,4 +1,5 @@
 /// Reductions and scans. Results are row-major whatever the operand's layout; half types accumulate in f32.
+#include <algorithm>
 #include <cmath>
 
 #include "tracer/frontends/composites.h"

@@ -43,6 +43,11 @@ void set_attribute(TraceRun& t, const V& owner, PyObject* name, const V& value) 
       function->annotations = value;
       return;
     }
+    if (text == "__annotate__" && fj_annotations_wait()) {
+      if (!t.is_none(value)) function->annotations = value;
+      else if (function->annotations && function->annotations->kind != ValueKind::Dict) function->annotations = nullptr;
+      return;
+    }
     if (text == "__type_params__") return;
     if (text == "__code__" || text == "__defaults__" || text == "__kwdefaults__" || text == "__annotations__" ||
         text == "__globals__" || text == "__closure__")

@@ -569,10 +569,17 @@ V class_attribute_rules(TraceRun& t, const V& owner, PyObject* name) {
 
 namespace {
 
+bool gives_annotations(const FunctionValue& function) {
+  return fj_annotations_wait() && function.annotations && function.annotations->kind != ValueKind::Dict &&
+         function.annotations->kind != ValueKind::Tuple;
+}
+
 /// As a dict, made at the first look; the compiler gives names and values in a flat tuple.
 V function_annotations(TraceRun& tracer, FunctionValue& function) {
   if (function.annotations && function.annotations->kind == ValueKind::Dict) return function.annotations;
   auto dict = std::make_shared<DictValue>();
+  if (gives_annotations(function))
+    break_graph(BreakReason::UnsupportedObject, "the annotations of a function that is made here");
   if (function.annotations) {
     std::vector<V> items = tracer.sequence_items(function.annotations);
     for (std::size_t i = 0; i + 1 < items.size(); i += 2)
@@ -691,6 +698,8 @@ V find_attribute(TraceRun& t, const V& owner, PyObject* name) {
           if (PyUnicode_Compare(key.get(), name) == 0) return value;
       if (text == "__dict__") return function.attributes;
       if (text == "__annotations__") return function_annotations(t, function);
+      if (text == "__annotate__" && fj_annotations_wait())
+        return gives_annotations(function) ? function.annotations : t.none();
       if (text == "__type_params__") return t.tuple({});
       if (text == "__kwdefaults__" && !function.kwdefaults) return t.none();
       if (text == "__name__") return wrap_constant(t, t.keep(Ref<>::borrow(function.code->co_name)).get());
