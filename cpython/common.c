@@ -10,6 +10,8 @@ PyObject* fj_common_constant(int which) { return which == 0 ? PyExc_AssertionErr
 bool fj_unpacking_counts(PyTypeObject* type) {
   return PY_VERSION_HEX >= 0x030E0000 && (type == &PyList_Type || type == &PyTuple_Type || type == &PyDict_Type);
 }
+bool fj_missing_stores_itself(void) { return PY_VERSION_HEX >= 0x030E0000; }
+bool fj_errors_since_v314(void) { return PY_VERSION_HEX >= 0x030E0000; }
 bool fj_annotations_wait(void) { return PY_VERSION_HEX >= 0x030E0000; }
 
 void fj_set_annotations(PyObject* function, PyObject* annotations) {

@@ -62,6 +62,12 @@ bool fj_find_handler(PyCodeObject* code, int32_t unit, FjHandler* handler);
 bool fj_call_layout_callable_first(void);
 /* True on 3.14+: the error of too many values to unpack says how many an exact list, tuple or dict has. */
 bool fj_unpacking_counts(PyTypeObject* type);
+/* True on 3.14+: a defaultdict keeps what it has for a missing key past the __setitem__ of its class, and past what its
+ * factory has stored meanwhile not at all. */
+bool fj_missing_stores_itself(void);
+/* True on 3.14+: the error of a list's index() does not name the value; that of a value that cannot be hashed names what
+ * it was to be; numbers divided by zero have one message. */
+bool fj_errors_since_v314(void);
 /* True on 3.14+: annotations are given by a function (`__annotate__`) when somebody asks for them. */
 bool fj_annotations_wait(void);
 /* What a function statement gives a new function: names and values, flat in a tuple or in a dict, or that function.

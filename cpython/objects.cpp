@@ -31,6 +31,16 @@ bool is_plain(PyObject* object) {
          object == Py_Ellipsis || object == Py_NotImplemented;
 }
 
+bool is_union(PyObject* object) {
+  PyTypeObject* const type = once([] {
+    const Ref<> made = Ref<>::steal(
+        PyNumber_Or(reinterpret_cast<PyObject*>(&PyLong_Type), reinterpret_cast<PyObject*>(&PyUnicode_Type)));
+    PyErr_Clear();
+    return made ? Py_TYPE(made.get()) : nullptr;
+  });
+  return Py_TYPE(object) == type;
+}
+
 bool is_range_iterator(PyObject* object) {
   PyTypeObject* const type = once([] {
     const Ref<> range = Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyRange_Type), "i", 0));

@@ -16,6 +16,9 @@ std::string take_error();
 /// Exactly int, float, complex, bool, str, bytes, None, Ellipsis: values whose operators are pure.
 bool is_plain(PyObject* object);
 
+/// `int | str`
+bool is_union(PyObject* object);
+
 /// Where an iterator over a range stands. The numbers are no larger than 2**62, and one more step is none either.
 struct RangePosition {
   std::int64_t next, end, step;  // `end`: the first number of the range's that it does not reach

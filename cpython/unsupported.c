@@ -20,6 +20,8 @@ bool fj_find_handler(PyCodeObject* code, int32_t unit, FjHandler* handler) {
 }
 bool fj_call_layout_callable_first(void) { return false; }
 bool fj_unpacking_counts(PyTypeObject* type) { (void)type; return false; }
+bool fj_missing_stores_itself(void) { return false; }
+bool fj_errors_since_v314(void) { return false; }
 bool fj_annotations_wait(void) { return false; }
 void fj_set_annotations(PyObject* function, PyObject* annotations) {
   (void)function;

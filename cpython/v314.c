@@ -65,6 +65,7 @@ bool fj_translate_version(FjDecoder* decoder) {
     /* The keywords' entry is always there. */
     case CALL_FUNCTION_EX: fj_emit(decoder, FJ_CALL_FUNCTION_EX, 1, 0); return true;
     case SET_FUNCTION_ATTRIBUTE: fj_emit(decoder, FJ_SET_FUNCTION_ATTRIBUTE, arg, 0); return true;
+    case LOAD_LOCALS: fj_emit(decoder, FJ_LOAD_LOCALS, 0, 0); return true;
     case NOT_TAKEN:
     case ANNOTATIONS_PLACEHOLDER: return true;
     case END_FOR: fj_emit(decoder, FJ_END_FOR, 0, 0); return true;
@@ -129,7 +130,7 @@ static PyTypeObject position_type = {
 };
 
 bool fj_is_position(PyObject* object) { return Py_IS_TYPE(object, &position_type); }
-int fj_position_unit(PyObject* position) { return ((Position*)position)->unit; }
+int fj_position_unit(PyObject* position) { return fj_is_position(position) ? ((Position*)position)->unit : 0; }
 
 PyObject* fj_position_at(int unit) {
   static PyObject** made;

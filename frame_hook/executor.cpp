@@ -382,7 +382,10 @@ Outcome Machine::run(const FjInstr& instr) {
     }
     case FJ_BUILD_MAP: return build_map(arg, nullptr);
     case FJ_BUILD_CONST_KEY_MAP: return build_map(arg, peek(1));
-    case FJ_BUILD_STRING: return replace(arg, join_strings(FrameObjects(frame, slots + depth() - arg, arg).all().data(), arg));
+    case FJ_BUILD_STRING: {
+      const FrameObjects pieces(frame, slots + depth() - arg, arg);
+      return replace(arg, join_strings(pieces.all().data(), arg));
+    }
     case FJ_BUILD_SLICE:
       return replace(arg, arg == 3 ? PySlice_New(peek(3), peek(2), peek(1)) : PySlice_New(peek(2), peek(1), nullptr));
     case FJ_FORMAT_VALUE:

@@ -368,7 +368,7 @@ def math_of_sizes(x):
     return x / math.sqrt(x.shape[-1]) + math.prod(x.shape) + math.log(x.size)
 
 
-@construct(NUMBERS)
+@construct(NUMBERS, breaks=("Warning",) if sys.version_info >= (3, 14) else ())  # from then on `~True` is no constant
 def bools(x):
     return x * True + False + (True and 3) + (0 or 4) + (not 0) + bool([]) + (True == 1) + sum([True, False, True]), True & False, True | 1, ~True
 
@@ -393,7 +393,8 @@ def zero_division_caught(x):
         return x + 1, str(error)
 
 
-@construct(NUMBERS)
+# From 3.14 on the error of a list as a key says what it was to be: Python gives it.
+@construct(NUMBERS, breaks=("ErrorWhileTracing",) if sys.version_info >= (3, 14) else ())
 def overflow_and_type_errors_caught(x):
     n = 0
     for action in (lambda: math.exp(10000), lambda: "a" + 1, lambda: math.sqrt(-1), lambda: [] < 1, lambda: len(3), lambda: None + 1, lambda: {}[[]], lambda: -"a"):

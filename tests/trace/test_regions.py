@@ -2,6 +2,7 @@
 import copy
 import functools
 import gc
+import itertools
 import math
 import subprocess
 import sys
@@ -452,6 +453,16 @@ def test_functions_of_math_and_builtins():
         return s
 
     check(f, (FLOATS,), (FLOATS.astype(np.float32),))
+
+
+@pytest.mark.parametrize("operation", ["z + r", "r + z", "z - r", "r - z", "z * r", "r * z", "z * w", "w + z", "z - w", "z ** 2", "z ** 3"])
+def test_complex_numbers_beside_real_ones_keep_signs_infinities_and_nans(operation):
+    """From CPython 3.14 on a real number has no imaginary part, before it has one that is 0."""
+    space = {"np": np}
+    exec(f"def f(a, b, c, r, n):\n    parts = np.zeros((n, 2))\n    for i in range(n):\n        z, w = complex(a, b), complex(c, a)\n"
+         f"        u = {operation}\n        parts[i, 0], parts[i, 1] = u.real, u.imag\n    return parts\n", space)
+    values = [0.0, -0.0, 1.5, -2.0, math.inf, -math.inf, math.nan]
+    check(space["f"], *itertools.product(values, values, [2.0, math.inf], [0.0, -0.0, -3.0, math.inf, math.nan], [40]))
 
 
 def test_complex_numbers():

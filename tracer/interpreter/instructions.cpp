@@ -310,6 +310,9 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       if (dict_find(*this, *frame.names, name)) return;
       return dict_store(*this, frame.names, Ref<>::borrow(name), std::make_shared<DictValue>());
     }
+    case FJ_LOAD_LOCALS:
+      if (!frame.names) break;
+      return push(frame.names);
     case FJ_LOAD_NAME: {
       if (!frame.names) break;
       V own = dict_find(*this, *frame.names, name_at(frame, arg));

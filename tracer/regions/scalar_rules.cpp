@@ -92,6 +92,11 @@ Known RegionBuilder::literal(PyObject* value) {
     made = python_float(real(PyFloat_AS_DOUBLE(value)));
   } else if (PyComplex_CheckExact(value)) {
     return complex(real(PyComplex_RealAsDouble(value)), real(PyComplex_ImagAsDouble(value)));
+  } else if (PySlice_Check(value)) {
+    auto* const slice = reinterpret_cast<PySliceObject*>(value);
+    made.kind = Known::Kind::Slice;
+    for (PyObject* const part : {slice->start, slice->stop, slice->step}) made.items.push_back(literal(part));
+    return made;
   } else {
     return object(value);
   }

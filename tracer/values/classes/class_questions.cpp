@@ -46,7 +46,7 @@ std::vector<PyTypeObject*> classes_of(TraceRun& t, const V& value) {
   }
   if (object == Py_None) unknown_call("isinstance", {value});
   auto* real = as<ObjectValue>(value);
-  if (real && !std::strcmp(Py_TYPE(real->object.get())->tp_name, "types.UnionType")) {
+  if (real && is_union(real->object.get())) {
     if (real->source) add_guard(t, GuardKind::Identity, real->source, real->object.get());
     Ref<> parts = Ref<>::steal(PyObject_GetAttrString(real->object.get(), "__args__"));
     if (parts && PyTuple_Check(parts.get())) return classes_of(t, wrap_constant(t, t.keep(parts).get()));

@@ -74,14 +74,17 @@ bool runs_code_when_derived(TraceRun& t, PyTypeObject* base) {
 }  // namespace
 
 bool is_annotations(PyObject* name) {
-  return PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "__annotations__") == 0;
+  return PyUnicode_Check(name) && (PyUnicode_CompareWithASCIIString(name, "__annotations__") == 0 ||
+                                   PyUnicode_CompareWithASCIIString(name, "__annotate__") == 0);
 }
 
 void refuse_made_annotations(TraceRun& t, PyTypeObject* type) {
   static PyObject* const name = PyUnicode_InternFromString("__annotations__");
+  static PyObject* const giver = PyUnicode_InternFromString("__annotate_func__");
   for (Py_ssize_t i = 0; type->tp_mro && i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
     PyObject* base = PyTuple_GET_ITEM(type->tp_mro, i);
-    if (made_class_at(t, base) && PyDict_Contains(reinterpret_cast<PyTypeObject*>(base)->tp_dict, name) == 1)
+    PyObject* const members = reinterpret_cast<PyTypeObject*>(base)->tp_dict;
+    if (made_class_at(t, base) && (PyDict_Contains(members, name) == 1 || PyDict_Contains(members, giver) == 1))
       break_graph(BreakReason::UnsupportedBytecode, "the annotations of a class that is made here");
   }
 }
@@ -122,7 +125,7 @@ V make_class(TraceRun& t, const std::string& name, const std::vector<V>& bases,
   V class_cell;
   for (auto& [key, value] : members) {
     if (value->kind == ValueKind::Cell) {
-      class_cell = value;  // __classcell__
+      if (PyUnicode_CompareWithASCIIString(key.get(), "__classcell__") == 0) class_cell = value;
       continue;
     }
     Ref<> member = is_annotations(key.get()) ? real_annotations(t, value) : real_member(t, value);

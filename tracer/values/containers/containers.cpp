@@ -154,6 +154,7 @@ Ref<> dict_key(TraceRun& t, const V& container, const V& value) {
 
 Ref<> constant_key(TraceRun& t, const V& value) {
   auto unhashable = [&](const char* type) {
+    if (fj_errors_since_v314()) break_graph(BreakReason::ErrorWhileTracing, "a key that is " + describe(value));
     raise(t, PyExc_TypeError, {t.string("unhashable type: '" + std::string(type) + "'")},
           BreakReason::ErrorWhileTracing, "a key that is " + describe(value));
   };
@@ -551,6 +552,8 @@ V TraceRun::get_item(const V& container, const V& key) {
       if (found) return found;
       if (!dict.default_factory) no_key(*this, key);
       V made = call(dict.default_factory, {}, {});
+      if (fj_missing_stores_itself())
+        if (V stored = dict_find(*this, dict, dict_key(*this, container, key).get())) return stored;
       dict_store(*this, container, dict_key(*this, container, key), made);
       return made;
     }
@@ -584,7 +587,12 @@ V TraceRun::get_item(const V& container, const V& key) {
         if (V missing = python_method(*this, container, "__missing__")) return call(missing, {key}, {});
         if (!dict->default_factory) no_key(*this, key);
         V made = call(dict->default_factory, {}, {});
-        set_item(*this, container, key, made);  // by the class's own __setitem__
+        if (fj_missing_stores_itself()) {
+          if (V stored = dict_find(*this, *dict, constant_key(*this, key).get())) return stored;
+          set_item(*this, part, key, made);
+        } else {
+          set_item(*this, container, key, made);  // by the class's own __setitem__
+        }
         return made;
       }
       if (auto* object = as<ObjectValue>(container); object && PyType_Check(object->object.get())) {
@@ -737,8 +745,7 @@ PyObject* type_expression(TraceRun& t, const V& value) {
   auto* held = as<ObjectValue>(value);
   if (!held) return nullptr;
   PyObject* object = held->object.get();
-  if (Py_TYPE(object) != &Py_GenericAliasType && std::strcmp(Py_TYPE(object)->tp_name, "types.UnionType"))
-    return nullptr;
+  if (Py_TYPE(object) != &Py_GenericAliasType && !is_union(object)) return nullptr;
   if (held->source && held->source->kind != SourceKind::Constant)
     add_guard(t, GuardKind::Identity, held->source, object);
   return object;

@@ -123,7 +123,9 @@ std::optional<V> symbolic_binary(TraceRun& t, int op, const V& a, const V& b) {
   if (plain == NB_FLOOR_DIVIDE || plain == NB_REMAINDER) {
     if (t.decide(*right, Py_EQ, 0))
       raise(t, PyExc_ZeroDivisionError,
-            {t.string(plain == NB_FLOOR_DIVIDE ? "integer division or modulo by zero" : "integer modulo by zero")},
+            {t.string(fj_errors_since_v314()        ? "division by zero"
+                      : plain == NB_FLOOR_DIVIDE ? "integer division or modulo by zero"
+                                                 : "integer modulo by zero")},
             BreakReason::ErrorWhileTracing, "integer division by zero");
     if (left->divide_exactly(*right) || t.decide(*right, Py_GT, 0))
       return t.integer((plain == NB_REMAINDER ? floor_remainder : floor_divide)(t, *left, *right));
@@ -462,7 +464,7 @@ static V joined_types(TraceRun& t, const V& a, const V& b) {
   const auto is_type = [](PyObject* x) {
     if (!x || x == Py_None) return x != nullptr;
     if (!PyType_Check(x))
-      return Py_TYPE(x) == &Py_GenericAliasType || !std::strcmp(Py_TYPE(x)->tp_name, "types.UnionType");
+      return Py_TYPE(x) == &Py_GenericAliasType || is_union(x);
     // The class of a class may be another one than type, as that of torch.Tensor is.
     const PyNumberMethods* methods = Py_TYPE(x)->tp_as_number;
     return methods && methods->nb_or == PyType_Type.tp_as_number->nb_or;
