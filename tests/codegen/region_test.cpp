@@ -93,7 +93,7 @@ void expect_same(const Region& region, const std::vector<Scalar>& inputs, const 
 template <class T>
 DenseArray array(DType dtype, const std::vector<T>& values) {
   DenseArray result(dtype, {std::int64_t(values.size())});
-  std::memcpy(result.data.data(), values.data(), result.data.size());
+  if (!values.empty()) std::memcpy(result.data.data(), values.data(), result.data.size());
   return result;
 }
 
