@@ -17,7 +17,7 @@ bool fj_annotations_wait(void) { return PY_VERSION_HEX >= 0x030E0000; }
 void fj_set_annotations(PyObject* function, PyObject* annotations) {
   PyFunctionObject* const target = (PyFunctionObject*)function;
 #if PY_VERSION_HEX >= 0x030E0000
-  if (!PyTuple_Check(annotations) && !PyDict_Check(annotations)) {
+  if (PyFunction_Check(annotations)) {
     Py_XSETREF(target->func_annotate, annotations);
     return;
   }

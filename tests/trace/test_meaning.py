@@ -397,6 +397,23 @@ PROGRAMS = [lambda a: a + None, lambda a: None + a, lambda a: a < None, lambda a
             lambda a: add(None, a), lambda a: add(1, None), lambda a: chr(a), lambda a: int(a), lambda a: abs(a), lambda a: math.gcd(a), lambda a: '{0[q]}'.format(a)]
 def f(x, *given): return x + 1, [attempt(do, a) for a in (*given, L([1]), T((1,)), I(2), F(2.5), S('q')) for do in PROGRAMS]
 """, ["ARGS = [make((3,)), L([1]), T((1,)), I(2), F(2.5), S('q')]"] * 2),
+    "an_array_is_a_sequence_if_the_library_says_so": ("""\
+def f(x, o):
+    match o:
+        case [a, *b, c]: return x + a + c, b
+        case {'k': a}: return x + a
+        case np.ndarray(shape=(3,)) as z: return z + 1
+        case _: return x
+""", ["ARGS = [make((3,)), make((3,))]", "ARGS = [make((3,)), make((1,))]", "ARGS = [make((3,)), make((2, 2))]", "ARGS = [make((3,)), 3]"] * 2),
+    "values_that_are_not_there": ("""\
+import collections
+def f(x, y):
+    found = []
+    for given in ([1], collections.deque([1]), (1,)):
+        try: found.append(given.index(9))
+        except ValueError as error: found.append(str(error))
+    return x + 1, found
+""", ["ARGS = [make((3,)), 1]"] * 2),
     "an_ordered_dict_stores_by_its_class": ("""\
 import collections
 class O(collections.OrderedDict):

@@ -703,16 +703,11 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       break;
 
     // ---- matching
-    case FJ_MATCH_SEQUENCE: {
-      V subject = peek(frame, 1);
-      const bool matches =
-          subject->kind == ValueKind::Array ? false : PyType_HasFeature(type_of(subject), Py_TPFLAGS_SEQUENCE);
-      return push(boolean(matches));
-    }
-    case FJ_MATCH_MAPPING: {
-      V subject = peek(frame, 1);
-      return push(
-          boolean(subject->kind != ValueKind::Array && PyType_HasFeature(type_of(subject), Py_TPFLAGS_MAPPING)));
+    // NumPy's arrays are sequences from 2.5 on.
+    case FJ_MATCH_SEQUENCE: case FJ_MATCH_MAPPING: {
+      PyTypeObject* const type = type_of(peek(frame, 1));
+      return push(boolean(PyType_HasFeature(
+          type, instr.opcode == FJ_MATCH_SEQUENCE ? Py_TPFLAGS_SEQUENCE : Py_TPFLAGS_MAPPING)));
     }
     case FJ_MATCH_KEYS:
       return push(match_keys(*this, peek(frame, 2), peek(frame, 1)));

@@ -44,8 +44,13 @@ void set_attribute(TraceRun& t, const V& owner, PyObject* name, const V& value) 
       return;
     }
     if (text == "__annotate__" && fj_annotations_wait()) {
-      if (!t.is_none(value)) function->annotations = value;
-      else if (function->annotations && function->annotations->kind != ValueKind::Dict) function->annotations = nullptr;
+      const auto* object = as<ObjectValue>(value);
+      const bool gives = value->kind == ValueKind::Function || (object && PyFunction_Check(object->object.get()));
+      if (!gives && !t.is_none(value)) break_graph(BreakReason::UnsupportedObject, "`__annotate__` that is no function");
+      if (gives) function->annotations = value;
+      else if (function->annotations && function->annotations->kind != ValueKind::Dict &&
+               function->annotations->kind != ValueKind::Tuple)
+        function->annotations = nullptr;
       return;
     }
     if (text == "__type_params__") return;

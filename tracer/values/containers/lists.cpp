@@ -287,7 +287,8 @@ V sequence_method(TraceRun& tracer, const V& owner, const std::string& name, std
       if (found) return tracer.integer(i);
     }
     if (owner->kind == ValueKind::Tuple) value_error(tracer, "tuple.index(x): x not in tuple");
-    if (fj_errors_since_v314() && !as<ListValue>(owner)->type) value_error(tracer, "list.index(x): x not in list");
+    if (fj_errors_since_v314())
+      value_error(tracer, as<ListValue>(owner)->type ? "deque.index(x): x not in deque" : "list.index(x): x not in list");
     PyObject* wanted = tracer.constant_object(arguments[0]);
     if (!wanted || !is_plain(wanted)) break_graph(BreakReason::ErrorWhileTracing, "a value that is not there");
     Ref<> text = Ref<>::steal(PyObject_Repr(wanted));
