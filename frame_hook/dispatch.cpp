@@ -453,7 +453,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     const int entry = several ? cache.entry_of_passes(instruction) : instruction;
     {
       Scratch scratch;
-      const FrameObjects objects(frame);
+      FrameObjects objects(frame);
       const FrameValues values{fj_frame_function(frame), objects.all()};
       auto segment = cache.find(entry, values, scratch.bindings(), decisions.known, decisions.failed);
       const bool traced_before = segment != nullptr;
@@ -473,6 +473,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         const SegmentStatus signals = look_for_signals(cache.options(), values);
         if (signals == SegmentStatus::Eager) return leave(instruction);
         if (signals == SegmentStatus::Raised) return finish(nullptr);
+        objects.look_again(frame);
         if (compiled.interrupted) {
           // By a handler that goes on: one that comes every few milliseconds must not keep the piece from being made.
           interruptible = false;

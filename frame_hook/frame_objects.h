@@ -18,6 +18,10 @@ class FrameObjects {
     many_ = std::make_unique<PyObject*[]>(count_);
     objects_ = fj_frame_objects(frame, first, count, many_.get());
   }
+  /// After what may have run Python code, which can set variables of a frame that it has hold of.
+  void look_again(FjFrame* frame, int first = 0) {
+    objects_ = fj_frame_objects(frame, first, int(count_), many_ ? many_.get() : few_);
+  }
   /// All: the slots, then the value stack.
   explicit FrameObjects(FjFrame* frame)
       : FrameObjects(frame, 0, fj_frame_slot_count(frame) + fj_frame_stack_depth(frame)) {}
