@@ -484,6 +484,17 @@ def _comprehension_code():
     return [types.FunctionType(code, globals()) for code in inner]
 
 
+def slicing(i, j):
+    a = list(range(9))
+    a[i:j] = [j]
+    return a, a[i:j], a[j:i:-i], a[:j]
+
+
+try:
+    exec("def template(a, b):\n    text = t'{a!r:>{b}} and {b} {a!s}'\n    return repr(text), repr(t''), t'{b:x}'.values\n")
+except SyntaxError:
+    template = None
+
 CASES = [
     (straight, (7, 2)), (straight, (2.5, 4)), (calls, (1,)), (calls, (3, 1, 7)), (loops, (6,)),
     (strings, (9, "b")), (containers, (1, 2, 3)), (comprehensions, (5,)), (closures, (4,)), (attributes, (Point,)),
@@ -497,5 +508,6 @@ CASES = [
     (matching, ([1, 2],)), (matching, ({"k": 1},)), (matching, (3,)), (matching, (2.5,)), (chained, (1, 3)), (chained, (3, 3)),
     (asserts, (2,)), (asserts, (1,)), (star_calls, (1, 2)), (global_store, (4,)), (many_locals, (1,)), (long_jump, (4,)),
     (recursive, (5,)), (destructors, ()), (exception_groups, ()), (walrus, ([1, 2, 3],)), (nested_unpack, (["abc", [1, 2]],)),
+    (slicing, (1, 4)), *([(template, ("k", 3))] if template else []),
     (closure, (1,)), *((function, (ThreeItems,)) for function in _comprehension_code()),
 ]

@@ -44,7 +44,7 @@ def made(function, values):
 
 #: Instructions of generators, class and module bodies and what the compiler only jumps around: such frames are CPython's.
 LEFT_TO_CPYTHON = {"YIELD_VALUE", "SEND", "GET_YIELD_FROM_ITER", "RETURN_GENERATOR", "STOPITERATION_ERROR", "LOAD_NAME", "STORE_NAME", "DELETE_NAME",
-                   "LOAD_CLASSDEREF", "SETUP_ANNOTATIONS", "IMPORT_STAR", "END_FOR", "NOP", "UNSUPPORTED", "CALL_INTRINSIC_2"}
+                   "LOAD_CLASSDEREF", "SETUP_ANNOTATIONS", "LOAD_LOCALS", "IMPORT_STAR", "END_FOR", "NOP", "UNSUPPORTED", "CALL_INTRINSIC_2"}
 
 
 def test_the_corpus_has_every_instruction_at_which_a_segment_may_end():
