@@ -551,8 +551,9 @@ V TraceRun::get_item(const V& container, const V& key) {
       V found = dict_find(*this, dict, dict_key(*this, container, key).get());
       if (found) return found;
       if (!dict.default_factory) no_key(*this, key);
+      const std::size_t before = dict.items.size();  // where the factory stores nothing, keys are asked no more often
       V made = call(dict.default_factory, {}, {});
-      if (fj_missing_stores_itself())
+      if (fj_missing_stores_itself() && dict.items.size() != before)
         if (V stored = dict_find(*this, dict, dict_key(*this, container, key).get())) return stored;
       dict_store(*this, container, dict_key(*this, container, key), made);
       return made;
@@ -586,9 +587,11 @@ V TraceRun::get_item(const V& container, const V& key) {
         if (V found = dict_find(*this, *dict, constant_key(*this, key).get())) return found;
         if (V missing = python_method(*this, container, "__missing__")) return call(missing, {key}, {});
         if (!dict->default_factory) no_key(*this, key);
+        const std::size_t before = dict->items.size();
         V made = call(dict->default_factory, {}, {});
         if (fj_missing_stores_itself()) {
-          if (V stored = dict_find(*this, *dict, constant_key(*this, key).get())) return stored;
+          if (dict->items.size() != before)
+            if (V stored = dict_find(*this, *dict, constant_key(*this, key).get())) return stored;
           set_item(*this, part, key, made);
         } else {
           set_item(*this, container, key, made);  // by the class's own __setitem__
