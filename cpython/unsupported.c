@@ -9,6 +9,10 @@ const char* fj_self_check(void) {
          " (standard builds); everything runs as without it";
 }
 
+const FjOpcodeRow fj_opcode_rows[] = {
+#define FJ_INSTR(name, flow, slot, python) {FJ_FLOW_##flow, FJ_SLOT_##slot, FJ_PYTHON_##python},
+#include "cpython/bytecode.def"
+};
 FjCode* fj_decode(PyCodeObject* code) { (void)code; return NULL; }
 void fj_free_code(FjCode* code) { (void)code; }
 const char* fj_opcode_name(int opcode) { (void)opcode; return "?"; }
@@ -19,6 +23,7 @@ bool fj_find_handler(PyCodeObject* code, int32_t unit, FjHandler* handler) {
   return false;
 }
 bool fj_call_layout_callable_first(void) { return false; }
+int fj_iterator_entries(void) { return 1; }
 bool fj_unpacking_counts(PyTypeObject* type) { (void)type; return false; }
 bool fj_missing_stores_itself(void) { return false; }
 bool fj_errors_since_v314(void) { return false; }
@@ -27,6 +32,7 @@ void fj_set_annotations(PyObject* function, PyObject* annotations) {
   (void)function;
   Py_DECREF(annotations);
 }
+PyObject* fj_giver_qualname(PyObject* qualname) { (void)qualname; return NULL; }
 bool fj_complex_keeps_reals_apart(void) { return false; }
 PyObject* fj_common_constant(int which) { (void)which; return NULL; }
 bool fj_bool_invert_warns(void) { return false; }
@@ -50,6 +56,7 @@ PyObject* fj_frame_exchange(FjFrame* frame, int slot, PyObject* value) {
 }
 PyObject* fj_position(int unit) { return PyLong_FromLong(unit); }
 int fj_position_unit(PyObject* position) { return (int)PyLong_AsLong(position); }
+void fj_frame_push_position(FjFrame* frame, int unit) { (void)frame; (void)unit; }
 int fj_frame_next_unit(FjFrame* frame) { (void)frame; return 0; }
 void fj_frame_set_next(FjFrame* frame, int unit) { (void)frame; (void)unit; }
 void fj_frame_set_executing(FjFrame* frame, int unit) { (void)frame; (void)unit; }
@@ -68,6 +75,13 @@ bool fj_handles_signals(void) { return false; }
 bool fj_hold_signals(void) { return false; }
 void fj_let_signals(void) {}
 bool fj_holds_signals(void) { return false; }
+bool fj_signal_waits(void) { return false; }
+const volatile uint8_t* fj_pending_word(PyThreadState* thread) {
+  static const volatile uint8_t nothing;
+  (void)thread;
+  return &nothing;
+}
+const volatile uint8_t* fj_signal_word(PyThreadState* thread) { return fj_pending_word(thread); }
 bool fj_raise_soon(PyCodeObject* code, PyObject* exception, const char* file, int line) {
   (void)code; (void)exception; (void)file; (void)line;
   return false;
@@ -133,6 +147,16 @@ bool fj_watch_dict(PyObject* dict) { (void)dict; return false; }
 bool fj_watch_type(PyObject* type) { (void)type; return false; }
 PyObject* fj_instance_dict(PyObject* object) { (void)object; return NULL; }
 PyObject* const* fj_instance_dict_word(PyObject* object) { (void)object; return NULL; }
+bool fj_is_lazy_import(PyObject* object) { (void)object; return false; }
+PyObject* fj_imported(PyThreadState* thread, PyObject* value, PyObject* name, PyObject* names) {
+  (void)thread; (void)name; (void)names;
+  return Py_NewRef(value);
+}
+PyObject* fj_weakly_held(PyObject* reference) {
+  (void)reference;
+  return Py_NewRef(Py_None);
+}
+void fj_trace_memory(unsigned domain, const void* block, size_t bytes) { (void)domain; (void)block; (void)bytes; }
 PyObject* fj_type_lookup(PyTypeObject* type, PyObject* name) { (void)type; (void)name; return NULL; }
 int fj_get_method(PyObject* object, PyObject* name, PyObject** method) {
   *method = PyObject_GetAttr(object, name);

@@ -22,9 +22,11 @@ RecompileError, CheckError
 """
 from framejit import _uncompiled
 
-if _uncompiled.in_subinterpreter():
+if _uncompiled.REASON is not None:
     from framejit._uncompiled import *
     __all__ = _uncompiled.__all__
+    if _uncompiled.is_free_threaded():
+        _uncompiled.notice_once()
 else:
     try:
         from framejit._core import CompiledFunction

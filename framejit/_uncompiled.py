@@ -1,12 +1,25 @@
-"""framejit without its extension: in a subinterpreter, which cannot load it, every function stays as it is."""
+"""framejit without its extension: where that can't be, in a subinterpreter or without the GIL, every function stays as it is."""
 import contextlib
 import functools
+import sys
 import warnings
 
 from framejit._dim import Dim  # noqa: F401
 from framejit._errors import BackendError, CheckError, Error, GraphBreakError, GraphError, RecompileError  # noqa: F401
 
-REASON = "framejit compiles nothing in a subinterpreter; everything runs as without it"
+
+
+def why():
+    """Why this interpreter compiles nothing, a sentence; None: it does."""
+    if is_free_threaded():
+        return ("framejit compiles nothing on a free-threaded Python, where what it knows of frames, dicts and reference counts can change under it; "
+                "everything runs as without it")
+    return "framejit compiles nothing in a subinterpreter; everything runs as without it" if in_subinterpreter() else None
+
+
+def is_free_threaded():
+    """Whether this is such a build, also while it runs with the GIL."""
+    return "t" in sys.abiflags
 
 
 def in_subinterpreter():
@@ -18,6 +31,9 @@ def in_subinterpreter():
         except ImportError:
             return False
     return interpreters.get_current() != interpreters.get_main()
+
+
+REASON = why()
 
 
 def without_extension(package):
@@ -33,7 +49,7 @@ def without_extension(package):
 
 
 @functools.cache
-def _notice_once():
+def notice_once():
     warnings.warn(REASON, RuntimeWarning, stacklevel=3)
 
 
@@ -42,7 +58,7 @@ def compile(function=None, *, backend=None, **options):
         return compile
     if not callable(function) and not isinstance(function, (staticmethod, classmethod)):
         raise TypeError(f"framejit.compile takes a function, a module or another callable object, not {function!r}")
-    _notice_once()
+    notice_once()
     return function
 
 

@@ -1,4 +1,4 @@
-"""The extension is the main interpreter's; in another one functions stay as they are."""
+"""The extension is the main interpreter's, and one with a GIL: in another one functions stay as they are."""
 import subprocess
 import sys
 import textwrap
@@ -43,3 +43,32 @@ def test_a_subinterpreter_runs_functions_as_they_are():
     """
     done = subprocess.run([sys.executable, "-P", "-c", textwrap.dedent(program)], text=True, capture_output=True)
     assert done.returncode == 0 and "subinterpreter done" in done.stdout, done.stderr
+
+
+def test_a_free_threaded_python_says_so_at_import_and_loads_no_extension():
+    program = """
+        import sys, warnings
+        sys.abiflags = "t"
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            import framejit
+        assert [w.category for w in caught] == [RuntimeWarning] and "free-threaded" in str(caught[0].message), caught
+        assert caught[0].filename == "<string>", caught[0].filename
+        assert not any(name.startswith("framejit._core") for name in sys.modules)
+
+        def f(x):
+            return x * 2 + 1
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert framejit.compile(f) is f and framejit.compile(fullgraph=True)(f)(3) == 7
+        assert caught == []
+        try:
+            framejit.grad(f)
+        except framejit.Error as error:
+            assert "free-threaded" in str(error)
+        else:
+            raise AssertionError("grad() of nothing compiled")
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -28,6 +28,15 @@ def test_cpython_versions_are_known_in_one_folder():
     assert relative(p for p in SOURCES if re.search("PY_VERSION_HEX|Py_Version", p.read_text()) and p.relative_to(ROOT).parts[0] != "cpython") == []
 
 
+def test_a_python_without_a_file_has_every_function():
+    """unsupported.c stands in for all of cpython.h (and signals.h): a name without a body would fail at import."""
+    def names(*files):
+        return {name for file in files for name in re.findall(r"\bfj_\w+(?=\()", re.sub(r"/\*.*?\*/", "", (ROOT / "cpython" / file).read_text(), flags=re.S))}
+
+    assert names("cpython.h", "signals.h") - names("unsupported.c", "objects.cpp") == set()
+    assert names("unsupported.c") <= names("cpython.h", "signals.h", "internal.h")
+
+
 def test_no_include_runs_upward():
     allowed = {folder: {folder, *below} for folder, below in FLOORS.items()}
     text = (ROOT / "CMakeLists.txt").read_text()
