@@ -31,8 +31,14 @@
           ".popsection\n")
 #define FJ_OLD(name) FJ_OLD_AS(name, name)
 
-/* New in 2.29, 2.35, 2.38 and 2.39 because they no longer look for the error handling of System V, which nobody can
+/* New in 2.29, 2.35, 2.38, 2.39 and 2.43 because they no longer look for the error handling of System V, which nobody can
  * ask for any more. The values are the same. */
+FJ_OLD(acosf);
+FJ_OLD(acoshf);
+FJ_OLD(asinf);
+FJ_OLD(atan2f);
+FJ_OLD(atanhf);
+FJ_OLD(coshf);
 FJ_OLD(exp);
 FJ_OLD(exp10);
 FJ_OLD(exp2);
@@ -41,8 +47,11 @@ FJ_OLD(fmodf);
 FJ_OLD(hypot);
 FJ_OLD(hypotf);
 FJ_OLD(log);
+FJ_OLD(log10f);
 FJ_OLD(log2);
 FJ_OLD(pow);
+FJ_OLD(sinhf);
+FJ_OLD(sqrtf);
 /* New in 2.32 and 2.34, which moved libpthread and libdl into libc. */
 FJ_OLD(dladdr);
 FJ_OLD(dlclose);
@@ -60,6 +69,7 @@ FJ_OLD(pthread_rwlock_unlock);
 FJ_OLD(pthread_rwlock_wrlock);
 FJ_OLD(pthread_sigmask);
 /* New in 2.38, for binary numbers with 0b in front: only LLVM's parsers of text call them, and none reads such. */
+FJ_OLD_AS(__isoc23_sscanf, sscanf);
 FJ_OLD_AS(__isoc23_strtol, strtol);
 FJ_OLD_AS(__isoc23_strtoll, strtoll);
 FJ_OLD_AS(__isoc23_strtoul, strtoul);
