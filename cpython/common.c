@@ -3,10 +3,14 @@
 #include "cpython/internal.h"
 
 #include <internal/pycore_object.h>
+#if PY_VERSION_HEX >= 0x030F0000
+#include <internal/pycore_lazyimportobject.h>
+#endif
 
 #if PY_VERSION_HEX < 0x030E0000
 PyObject* fj_common_constant(int which) { return which == 0 ? PyExc_AssertionError : NULL; }
 #endif
+int fj_iterator_entries(void) { return PY_VERSION_HEX >= 0x030F0000 ? 2 : 1; }
 bool fj_unpacking_counts(PyTypeObject* type) {
   return PY_VERSION_HEX >= 0x030E0000 && (type == &PyList_Type || type == &PyTuple_Type || type == &PyDict_Type);
 }
@@ -25,9 +29,35 @@ void fj_set_annotations(PyObject* function, PyObject* annotations) {
   Py_XSETREF(target->func_annotations, annotations);
 }
 
+#if PY_VERSION_HEX < 0x030E0000 || PY_VERSION_HEX >= 0x030F0000
+PyObject* fj_giver_qualname(PyObject* qualname) { (void)qualname; return NULL; }
+#endif
+
 bool fj_complex_keeps_reals_apart(void) { return PY_VERSION_HEX >= 0x030E0000; }
 
 PyObject* fj_type_lookup(PyTypeObject* type, PyObject* name) { return _PyType_Lookup(type, name); }
+
+#if PY_VERSION_HEX >= 0x030F0000
+bool fj_is_lazy_import(PyObject* object) { return PyLazyImport_CheckExact(object); }
+PyObject* fj_imported(PyThreadState* thread, PyObject* value, PyObject* name, PyObject* names) {
+  return fj_is_lazy_import(value) ? _PyLazyImport_Reify(thread, value, name, names) : Py_NewRef(value);
+}
+#else
+bool fj_is_lazy_import(PyObject* object) { (void)object; return false; }
+PyObject* fj_imported(PyThreadState* thread, PyObject* value, PyObject* name, PyObject* names) {
+  (void)thread; (void)name; (void)names;
+  return Py_NewRef(value);
+}
+#endif
+
+PyObject* fj_weakly_held(PyObject* reference) {
+#if PY_VERSION_HEX >= 0x030D0000
+  PyObject* object;
+  return PyWeakref_GetRef(reference, &object) == 1 ? object : Py_NewRef(Py_None);
+#else
+  return Py_NewRef(PyWeakref_GET_OBJECT(reference));
+#endif
+}
 
 int fj_get_method(PyObject* object, PyObject* name, PyObject** method) {
   *method = NULL;

@@ -60,6 +60,9 @@ bool fj_find_handler(PyCodeObject* code, int32_t unit, FjHandler* handler);
 /* True on 3.13+: the two slots under a call's arguments are (callable, self or NULL);
  * false: (method, self) or (NULL, callable). LOAD_GLOBAL's NULL is placed likewise. */
 bool fj_call_layout_callable_first(void);
+/* How many entries of the value stack an iterator takes in a `for` or `yield from`: 2 on 3.15+, the iterator and above it
+ * NULL (where CPython runs the loop itself, the position in a list or tuple that stands for its iterator). */
+int fj_iterator_entries(void);
 /* True on 3.14+: the error of too many values to unpack says how many an exact list, tuple or dict has. */
 bool fj_unpacking_counts(PyTypeObject* type);
 /* True on 3.14+: a defaultdict keeps what it has for a missing key past the __setitem__ of its class, and past what its
@@ -73,6 +76,9 @@ bool fj_annotations_wait(void);
 /* What a function statement gives a new function: names and values, flat in a tuple or in a dict, or that function.
  * Steals; the function's own getter turns it into a dict when somebody asks. */
 void fj_set_annotations(PyObject* function, PyObject* annotations);
+/* The qualified name that a function statement gives the function that gives the annotations of one called `qualname`
+ * (new reference). NULL: it keeps its own, as on all but later releases of 3.14. */
+PyObject* fj_giver_qualname(PyObject* qualname);
 /* True on 3.14+: a real number beside a complex one has no imaginary part, not even 0, and products of complex numbers
  * keep infinities. */
 bool fj_complex_keeps_reals_apart(void);
@@ -128,6 +134,7 @@ void fj_add_traceback(PyThreadState* thread, FjFrame* frame);
 /* The position (code unit) that a handler with `lasti` finds under the exception: new reference, NULL with an error set. */
 PyObject* fj_position(int unit);
 int fj_position_unit(PyObject* position);
+void fj_frame_push_position(FjFrame* frame, int unit);
 /* Sets/gets the handled exception (what PUSH_EXC_INFO and POP_EXCEPT do); steals, may be NULL. */
 PyObject* fj_swap_handled_exception(PyThreadState* thread, PyObject* exception);
 /* The error that is set, as one normalised exception with its traceback (new reference), and back. */
@@ -221,6 +228,12 @@ PyObject* const* fj_instance_dict_word(PyObject* object);
 /* As the interpreter's LOAD_METHOD: 1 and an unbound method to be called with `object` first, 0 and the attribute
  * itself, or 0 and NULL with the error set. New reference. */
 int fj_get_method(PyObject* object, PyObject* name, PyObject** method);
+/* True on 3.15+ for what stands in a namespace for a module, or a name of one, that `lazy import` has not imported yet. */
+bool fj_is_lazy_import(PyObject* object);
+/* The value of `name` in `names`, imported now if it is such a one (new reference, NULL with an error set). */
+PyObject* fj_imported(PyThreadState* thread, PyObject* value, PyObject* name, PyObject* names);
+/* What a weak reference refers to, None if it is gone: new reference. */
+PyObject* fj_weakly_held(PyObject* reference);
 /* Borrowed lookup through the MRO, no descriptors, no error. */
 PyObject* fj_type_lookup(PyTypeObject* type, PyObject* name);
 

@@ -55,13 +55,16 @@ static void translate_common(FjDecoder* decoder) {
     SAME(STORE_ATTR) SAME(DELETE_ATTR) SAME(UNARY_NEGATIVE) SAME(UNARY_NOT) SAME(UNARY_INVERT)
     SAME(BINARY_OP) SAME(STORE_SUBSCR) SAME(DELETE_SUBSCR)
     SAME(IS_OP) SAME(CONTAINS_OP) SAME(CHECK_EXC_MATCH) SAME(CHECK_EG_MATCH)
-    SAME(GET_ITER) SAME(GET_LEN) SAME(UNPACK_SEQUENCE)
+    SAME(GET_LEN) SAME(UNPACK_SEQUENCE)
     SAME(BUILD_TUPLE) SAME(BUILD_LIST) SAME(BUILD_SET) SAME(BUILD_MAP) SAME(BUILD_STRING)
     SAME(BUILD_SLICE) SAME(LIST_APPEND) SAME(SET_ADD) SAME(MAP_ADD) SAME(LIST_EXTEND) SAME(SET_UPDATE)
     SAME(DICT_UPDATE) SAME(DICT_MERGE) SAME(MAKE_FUNCTION) SAME(LOAD_BUILD_CLASS)
-    SAME(IMPORT_NAME) SAME(IMPORT_FROM) SAME(PUSH_EXC_INFO)
+    SAME(IMPORT_FROM) SAME(PUSH_EXC_INFO)
     SAME(POP_EXCEPT) SAME(RERAISE) SAME(RAISE_VARARGS) SAME(RETURN_VALUE) SAME(RETURN_GENERATOR) SAME(YIELD_VALUE)
-    SAME(GET_YIELD_FROM_ITER) SAME(MATCH_CLASS) SAME(MATCH_MAPPING) SAME(MATCH_SEQUENCE) SAME(MATCH_KEYS)
+    SAME(MATCH_CLASS) SAME(MATCH_MAPPING) SAME(MATCH_SEQUENCE) SAME(MATCH_KEYS)
+#if PY_VERSION_HEX < 0x030F0000
+    SAME(GET_ITER) SAME(GET_YIELD_FROM_ITER) SAME(IMPORT_NAME)
+#endif
 #if PY_VERSION_HEX < 0x030E0000
     SAME(BINARY_SUBSCR) SAME(BUILD_CONST_KEY_MAP) SAME(BEFORE_WITH)
     case WITH_EXCEPT_START: fj_emit(decoder, FJ_WITH_EXCEPT_START, 0, 0); break;
@@ -132,8 +135,8 @@ FjCode* fj_decode(PyCodeObject* code) {
 
   FjCode* result = calloc(1, sizeof *result);
   if (result != NULL) {
-    /* A superinstruction becomes two instructions, never more. */
-    result->instrs = calloc((size_t)units * 2 + 1, sizeof *result->instrs);
+    /* One becomes three instructions at most. */
+    result->instrs = calloc((size_t)units * 3 + 1, sizeof *result->instrs);
     result->index_of = calloc((size_t)units + 1, sizeof *result->index_of);
   }
   if (result == NULL || result->instrs == NULL || result->index_of == NULL) {

@@ -48,6 +48,21 @@ PyObject* fj_frame_pop(FjFrame* frame) {
 #if PY_VERSION_HEX < 0x030E0000
 PyObject* fj_position(int unit) { return PyLong_FromLong(unit); }
 int fj_position_unit(PyObject* position) { return (int)PyLong_AsLong(position); }
+
+void fj_frame_push_position(FjFrame* frame, int unit) {
+  PyObject* position = fj_position(unit);
+  if (position == NULL) {
+    PyErr_Clear(); /* the exception keeps the place where it is raised again */
+    position = Py_NewRef(Py_None);
+  }
+  fj_frame_push(frame, position);
+}
+#else
+void fj_frame_push_position(FjFrame* frame, int unit) {
+  const int top = FJ_FRAME_TOP(frame);
+  frame->localsplus[top] = PyStackRef_TagInt(unit);
+  FJ_FRAME_SET_TOP(frame, top + 1);
+}
 #endif
 
 int fj_frame_next_unit(FjFrame* frame) {

@@ -259,6 +259,7 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
   {
     Scratch scratch;
     const FrameObjects objects(frame);
+    if (!objects) return false;
     const FrameValues values{fj_frame_function(frame), objects.all()};
     auto outcome = CompiledLoop::Outcome::Other;
     std::shared_ptr<CompiledLoop> running;
@@ -320,10 +321,10 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
 /// Where the frame stands before a `for` over a range whose iterator is its alone: how many passes are left.
 std::optional<std::int64_t> passes_left(FjFrame* frame) {
   const int depth = fj_frame_stack_depth(frame);
-  if (depth == 0) return std::nullopt;
-  PyObject* const top = fj_frame_get(frame, fj_frame_slot_count(frame) + depth - 1);
-  if (top == nullptr || Py_REFCNT(top) != 1) return std::nullopt;
-  const auto range = range_position(top);
+  if (depth < fj_iterator_entries()) return std::nullopt;
+  PyObject* const iterator = fj_frame_get(frame, fj_frame_slot_count(frame) + depth - fj_iterator_entries());
+  if (iterator == nullptr || Py_REFCNT(iterator) != 1) return std::nullopt;
+  const auto range = range_position(iterator);
   if (!range || std::abs(range->next) > kLargestInt || std::abs(range->end) > kLargestInt) return std::nullopt;
   return range->left();
 }
@@ -414,7 +415,9 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     return left && !cache.place(cache.entry_of_passes(header)).segments.empty() ? Passes::TooFew : Passes::Single;
   };
   if (regions) {
-    given = magnitude(FrameObjects(frame, 0, fj_frame_slot_count(frame)).all());
+    const FrameObjects slots(frame, 0, fj_frame_slot_count(frame));
+    if (!slots) return leave(0);
+    given = magnitude(slots.all());
     cache.judge_again(given);
     if (cache.judgement.cpythons) return leave(0);
     account.emplace(cache);
@@ -427,6 +430,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       // As CPython does at each jump back, which a loop of pieces never comes to.
       fj_take_gil(fj_release_gil());
       const FrameObjects objects(frame);
+      if (!objects) return leave(instruction);
       const FrameValues values{fj_frame_function(frame), objects.all()};
       const SegmentStatus signals = look_for_signals(cache.options(), values);
       if (signals == SegmentStatus::Eager) return leave(instruction);
@@ -454,6 +458,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     {
       Scratch scratch;
       FrameObjects objects(frame);
+      if (!objects) return leave(instruction);
       const FrameValues values{fj_frame_function(frame), objects.all()};
       auto segment = cache.find(entry, values, scratch.bindings(), decisions.known, decisions.failed);
       const bool traced_before = segment != nullptr;

@@ -73,6 +73,10 @@ class Machine {
     drop(count);
     return Outcome::Next;
   }
+  Outcome out_of_memory() {
+    PyErr_NoMemory();
+    return Outcome::Raised;
+  }
   Outcome done_or_retry(int count, bool success, bool retry) { return retry ? Outcome::Retry : done(count, success); }
 
   Outcome run(const FjInstr& instr);
@@ -105,6 +109,7 @@ Outcome Machine::truth_branch(bool wanted, const FjInstr& instr) {
 Outcome Machine::call(int argc, PyObject* keyword_names, int extra) {
   // Two slots below the arguments, see fj_call_layout_callable_first.
   const FrameObjects entries(frame, slots + depth() - (argc + extra + 2), argc + extra + 2);
+  if (!entries) return out_of_memory();
   PyObject* const* const first = entries.all().data();
   PyObject* callable;
   PyObject* const* arguments;
@@ -167,10 +172,12 @@ Outcome Machine::load_super(const FjInstr& instr) {
 Outcome Machine::load_global(const FjInstr& instr) {
   PyObject *globals = fj_frame_globals(frame), *builtins = fj_frame_builtins(frame);
   if (!PyDict_CheckExact(globals) || !PyDict_CheckExact(builtins)) return Outcome::Retry;
-  PyObject* value = PyDict_GetItemWithError(globals, name(instr.arg));
-  if (value == nullptr && !PyErr_Occurred()) value = PyDict_GetItemWithError(builtins, name(instr.arg));
-  if (value == nullptr) return PyErr_Occurred() ? Outcome::Raised : Outcome::Retry;
-  Py_INCREF(value);
+  PyObject* names = globals;
+  PyObject* found = PyDict_GetItemWithError(names, name(instr.arg));
+  if (found == nullptr && !PyErr_Occurred()) found = PyDict_GetItemWithError(names = builtins, name(instr.arg));
+  if (found == nullptr) return PyErr_Occurred() ? Outcome::Raised : Outcome::Retry;
+  PyObject* const value = fj_imported(thread, found, name(instr.arg), names);
+  if (value == nullptr) return Outcome::Raised;
   if (instr.arg2 && !fj_call_layout_callable_first()) push(nullptr);
   push(value);
   if (instr.arg2 && fj_call_layout_callable_first()) push(nullptr);
@@ -188,7 +195,7 @@ Outcome Machine::enter_with() {
 }
 
 Outcome Machine::iterate() {
-  PyObject* iterator = peek(1);
+  PyObject* iterator = peek(fj_iterator_entries());
   PyObject* item = Py_TYPE(iterator)->tp_iternext(iterator);
   if (item != nullptr) {
     push(item);
@@ -198,7 +205,7 @@ Outcome Machine::iterate() {
     if (!PyErr_ExceptionMatches(PyExc_StopIteration)) return Outcome::Raised;
     PyErr_Clear();
   }
-  drop(1);
+  drop(fj_iterator_entries());
   return Outcome::Jump;
 }
 
@@ -216,6 +223,7 @@ Outcome Machine::build_map(int count, PyObject* keys) {
   if (!map) return Outcome::Raised;
   const int entries = keys != nullptr ? count + 1 : 2 * count;
   const FrameObjects base(frame, slots + depth() - entries, entries);
+  if (!base) return out_of_memory();
   for (int i = 0; i < count; i++) {
     PyObject* key = keys != nullptr ? PyTuple_GET_ITEM(keys, i) : base[2 * i];
     if (PyDict_SetItem(map.get(), key, keys != nullptr ? base[i] : base[2 * i + 1]) < 0) return Outcome::Raised;
@@ -384,6 +392,7 @@ Outcome Machine::run(const FjInstr& instr) {
     case FJ_BUILD_CONST_KEY_MAP: return build_map(arg, peek(1));
     case FJ_BUILD_STRING: {
       const FrameObjects pieces(frame, slots + depth() - arg, arg);
+      if (!pieces) return out_of_memory();
       return replace(arg, join_strings(pieces.all().data(), arg));
     }
     case FJ_BUILD_SLICE:
@@ -544,14 +553,7 @@ Step unwind(Machine& machine, const FjCode& code, int unit) {
   }
   PyObject* exception = fj_take_exception();
   machine.drop(machine.depth() - handler.depth);
-  if (handler.lasti) {
-    PyObject* position = fj_position(machine.lasti);
-    if (position == nullptr) {
-      PyErr_Clear();
-      position = Py_NewRef(Py_None);
-    }
-    machine.push(position);
-  }
+  if (handler.lasti) fj_frame_push_position(machine.frame, machine.lasti);
   machine.push(exception);
   fj_frame_unlink(machine.thread, machine.frame);
   return {Step::Kind::Next, code.index_of[handler.target]};

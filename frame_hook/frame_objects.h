@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <span>
 
 #include "cpython/cpython.h"
@@ -15,9 +16,11 @@ class FrameObjects {
   FrameObjects(FjFrame* frame, int first, int count) : count_(std::size_t(count)) {
     objects_ = fj_frame_objects(frame, first, count, count <= kFew ? few_ : nullptr);
     if (objects_ != nullptr) return;
-    many_ = std::make_unique<PyObject*[]>(count_);
-    objects_ = fj_frame_objects(frame, first, count, many_.get());
+    many_.reset(new (std::nothrow) PyObject*[count_]);
+    if (many_) objects_ = fj_frame_objects(frame, first, count, many_.get());
   }
+  /// False: there was no memory for them.
+  explicit operator bool() const { return objects_ != nullptr; }
   /// After what may have run Python code, which can set variables of a frame that it has hold of.
   void look_again(FjFrame* frame, int first = 0) {
     objects_ = fj_frame_objects(frame, first, int(count_), many_ ? many_.get() : few_);

@@ -2,6 +2,7 @@
 #include "frame_hook/operations.h"
 
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "cpython/cpython.h"
@@ -170,6 +171,9 @@ PyObject* make_function(PyObject* code, PyObject* globals) { return PyFunction_N
 
 void set_function_attribute(PyObject* function, int flag, PyObject* value) {
   auto* target = reinterpret_cast<PyFunctionObject*>(function);
+  if (flag == 16)
+    if (PyObject* const name = fj_giver_qualname(target->func_qualname))
+      Ref<>::steal(std::exchange(reinterpret_cast<PyFunctionObject*>(value)->func_qualname, name));
   if (flag == 4 || flag == 16) return fj_set_annotations(function, value);
   // A new function: the fields are empty.
   PyObject** field = flag == 8   ? &target->func_closure

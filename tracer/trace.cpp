@@ -108,7 +108,7 @@ std::unique_ptr<GuardSet> loosened(const GuardSet& guards, std::shared_ptr<Sourc
     type.source = guard.source;
     type.location = guard.location;
     type.object = is_value ? Ref<>::borrow(reinterpret_cast<PyObject*>(Py_TYPE(guard.object.get())))
-                  : guard.object ? guard.object : Ref<>::borrow(PyWeakref_GetObject(guard.weak.get()));
+                  : guard.object ? guard.object : Ref<>::steal(fj_weakly_held(guard.weak.get()));
     loose->add(std::move(type));
   }
   return loose;

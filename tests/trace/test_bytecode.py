@@ -399,7 +399,7 @@ if TEMPLATE is not None:
 if GENERIC is not None:
     PYTHON.append(("CALL_INTRINSIC_2", generic_function))
 #: In module bodies only, made by the interpreter itself, or not in what the compiler writes.
-NONE = {"CACHE", "NOP", "RESERVED", "IMPORT_STAR", "PRINT_EXPR", "INTERPRETER_EXIT", "ENTER_EXECUTOR", "EXIT_INIT_CHECK", "LOAD_FROM_DICT_OR_GLOBALS",
+NONE = {"CACHE", "NOP", "RESERVED", "IMPORT_STAR", "PRINT_EXPR", "INTERPRETER_EXIT", "ENTER_EXECUTOR", "TRACE_RECORD", "EXIT_INIT_CHECK", "LOAD_FROM_DICT_OR_GLOBALS",
         "LOAD_LOCALS", "LOAD_CLASSDEREF"}
 if sys.version_info >= (3, 14):
     NONE.add("SETUP_ANNOTATIONS")  # annotations are a function's

@@ -51,7 +51,7 @@ def test_every_function_of_the_standard_library_decodes():
             assert offset <= executing and (offset > previous if resumable else offset == previous), (code, index, name)
             previous = offset
             if name == "UNSUPPORTED":
-                assert raw[executing].opname in UNSUPPORTED, raw[executing]
+                assert raw[executing].opname in UNSUPPORTED or raw[executing].argrepr.endswith("+ lazy"), raw[executing]
             if "JUMP" in name or name in ("FOR_ITER", "SEND"):
                 assert 0 <= arg < len(rows), (code, index, name)
                 assert rows[arg][5], "a jump into the middle of a superinstruction"
@@ -131,7 +131,7 @@ def test_stack_depths_agree_wherever_paths_meet():
             elif name.startswith("JUMP_IF"):
                 todo += [(arg, depth), (index + 1, depth - 1)]
             elif name == "FOR_ITER":
-                todo += [(arg, depth - 1), (index + 1, depth + 1)]
+                todo += [(arg, depth - (1 if sys.version_info < (3, 15) else 2)), (index + 1, depth + 1)]
             else:
                 todo.append((index + 1, depth + effect(name, arg, arg2)))
         checked += 1

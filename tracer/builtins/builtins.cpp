@@ -73,6 +73,21 @@ V builtin_hasattr(TraceRun& t, Arguments_& a, Keywords& k) {
   return t.boolean(attribute_or_null(t, a[0], attribute_name(t, a[1])) != nullptr);
 }
 
+/// Of a plain class: contextlib of 3.15 looks `__enter__` and `__exit__` up so.
+V static_attribute(TraceRun& t, Arguments_& a, Keywords& k) {
+  expect("getattr_static", a, k, 2, 3);
+  PyObject* const name = attribute_name(t, a[1]);
+  auto* owner = as<ObjectValue>(a[0]);
+  PyObject* const abstract = once([] { return imported("abc", "ABCMeta").release(); });
+  PyTypeObject* const kind = owner ? Py_TYPE(owner->object.get()) : nullptr;
+  if (kind != &PyType_Type && reinterpret_cast<PyObject*>(kind) != abstract) unknown_call("getattr_static", a);
+  if (PyObject* const found = class_attribute(t, reinterpret_cast<PyTypeObject*>(owner->object.get()), name))
+    return wrap_constant(t, found);
+  if (fj_type_lookup(kind, name)) unknown_call("getattr_static", a);  // its class's
+  if (a.size() == 3) return a[2];
+  raise(t, PyExc_AttributeError, {wrap_constant(t, name)}, BreakReason::ErrorWhileTracing, "no such attribute");
+}
+
 V builtin_setattr(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("setattr", a, k, 3, 3);
   set_attribute(t, a[0], attribute_name(t, a[1]), a[2]);
@@ -657,7 +672,7 @@ bool is_pure(PyObject* callable) {
   const char* name = PyModule_GetName(module);
   if (!name) PyErr_Clear();
   const std::string text = name ? name : "";
-  if (text == "math" || text == "cmath") return true;
+  if (text == "math" || text == "math.integer" || text == "cmath") return true;
   return text == "builtins" && is_pure_builtin(callable);
 }
 

@@ -462,10 +462,10 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       return push(make_iterator(*this, value));
     }
     case FJ_FOR_ITER: {
-      V iterator = peek(frame, 1);
+      V iterator = peek(frame, fj_iterator_entries());
       V item = next(*this, iterator);
       if (item) return push(item);
-      if (!(instr.arg2 & 1)) pop(frame);
+      pop_many(frame, fj_iterator_entries());
       frame.pc = arg;
       return;
     }
@@ -620,6 +620,8 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       if (arg == 1) function->defaults = value;
       if (arg == 2) function->kwdefaults = value;
       if (arg == 4 || arg == 16) function->annotations = value;
+      if (auto* giver = arg == 16 ? as<FunctionValue>(value) : nullptr)
+        if (Ref<> name = Ref<>::steal(fj_giver_qualname(function->qualname.get()))) giver->qualname = std::move(name);
       if (arg == 8) function->closure = sequence_items(value);
       return push(owner);
     }
@@ -677,8 +679,10 @@ void TraceRun::execute(Frame& frame, const FjInstr& instr, std::optional<V>& res
       result = wrap_constant(*this, constant_at(frame, arg));
       return;
     case FJ_RETURN_GENERATOR:
-      // Only inlined generators get here: their frame starts to run at the first `next`.
-      return push(none());
+      // Only inlined generators get here: what is behind it runs at the first `next`.
+      push(none());
+      result = none();
+      return;
     case FJ_YIELD_VALUE: {
       V value = pop(frame);
       push(none());  // what send() would deliver

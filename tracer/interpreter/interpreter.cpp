@@ -113,7 +113,7 @@ V TraceRun::run() {
     PyObject* object = request.values.slots[i];
     SourceRef source = sources().slot(int(i), "stack[" + std::to_string(i - local_count) + "]");
     if (!object) add_guard(*this, GuardKind::Unbound, source);
-    const bool iterates = request.passes && i + 1 == request.values.slots.size();
+    const bool iterates = request.passes && i + std::size_t(fj_iterator_entries()) == request.values.slots.size();
     outer.stack.push_back(!object    ? std::make_shared<NullValue>()
                           : iterates ? iterate_running_range(*this, object, source)
                                      : wrap(object, source));
@@ -183,7 +183,8 @@ void TraceRun::look_at_loop(const Frame& frame) {
 /// pieces one after the other.
 void TraceRun::cut_long_loop(const Frame& frame, std::size_t nodes_of_a_pass) {
   constexpr double kFewPasses = 64, kFewNodes = 500, kFewOfADerivative = 2500;
-  const auto* iterator = frame.stack.empty() ? nullptr : as<IteratorValue>(frame.stack.back());
+  const int entries = fj_iterator_entries();
+  const auto* iterator = int(frame.stack.size()) < entries ? nullptr : as<IteratorValue>(*(frame.stack.end() - entries));
   if (iterator == nullptr || !iterator->remaining) return;
   const std::vector<int>& unrolled = request.unrolled;
   if (request.generalise.never_dynamic || std::find(unrolled.begin(), unrolled.end(), frame.pc) != unrolled.end())

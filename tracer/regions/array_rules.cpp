@@ -315,10 +315,11 @@ Known RegionBuilder::iterator(const Known& iterable) {
 }
 
 bool RegionBuilder::next_item(const FjInstr& instr, int at) {
-  Known& iterator = peek(1);
+  const int entries = fj_iterator_entries();
+  Known& iterator = peek(entries);
   iterator = resolve(iterator);
   State over = state_;
-  over.places.pop_back();
+  over.places.resize(over.places.size() - std::size_t(entries));
   if (iterator.kind == Known::Kind::TupleIterator) {
     // Each pass is a block of its own.
     if (std::size_t(iterator.step) == iterator.items.size()) {
@@ -413,7 +414,7 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
     for (Known& part : made.items) part = self(self, part);
     return made;
   };
-  state_.places.back() = gone_on;
+  peek(entries) = gone_on;
   push(there(there, item));
   jump(at + 1, state_);
   return false;

@@ -169,6 +169,7 @@ Known RegionBuilder::memory(int place, RegionGuard guard, bool bytes) {
 PyObject* RegionBuilder::named(PyObject* names, PyObject* name) {
   PyObject* const value = PyDict_GetItemWithError(names, name);
   if (value == nullptr) PyErr_Clear();
+  else if (fj_is_lazy_import(value)) throw Unknown{"an import that waits for its first use"};
   RegionGuard guard{};
   guard.kind = RegionGuard::Kind::Name;
   guard.names = Ref<>::borrow(names);

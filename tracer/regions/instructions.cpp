@@ -30,7 +30,7 @@ namespace {
 bool leaves_pending(int opcode) {
   switch (opcode) {
     case FJ_NOP: case FJ_POP_TOP: case FJ_PUSH_NULL: case FJ_COPY: case FJ_SWAP: case FJ_LOAD_CONST: case FJ_LOAD_FAST:
-    case FJ_LOAD_SMALL_INT:
+    case FJ_LOAD_SMALL_INT: case FJ_LOAD_COMMON_CONSTANT:
     case FJ_LOAD_DEREF: case FJ_LOAD_GLOBAL: case FJ_LOAD_ATTR: case FJ_LOAD_METHOD: case FJ_UNARY_NEGATIVE:
     case FJ_UNARY_POSITIVE: case FJ_UNARY_INVERT: case FJ_BINARY_OP: case FJ_COMPARE_OP: case FJ_BINARY_SUBSCR:
     case FJ_STORE_SUBSCR: case FJ_BINARY_SLICE: case FJ_STORE_SLICE: case FJ_BUILD_SLICE: case FJ_BUILD_TUPLE:
@@ -96,6 +96,12 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       return true;
     case FJ_SWAP: std::swap(peek(1), peek(arg)); return true;
     case FJ_LOAD_CONST: push(literal(PyTuple_GET_ITEM(context_->object->co_consts, arg))); return true;
+    case FJ_LOAD_COMMON_CONSTANT: {
+      PyObject* const constant = fj_common_constant(arg);
+      if (constant == nullptr) throw Unknown{"a constant of CPython's"};
+      push(literal(constant));
+      return true;
+    }
     case FJ_LOAD_SMALL_INT: push(literal(Ref<>::steal(PyLong_FromLong(arg)).get())); return true;
     case FJ_LOAD_FAST: {
       const Known slot = resolve(slot_of(arg));

@@ -89,8 +89,11 @@ std::optional<LoopRegion> RegionBuilder::build(std::string& why) {
       if (fj_opcode_rows[instr.opcode].slot == FJ_SLOT_Assigns || instr.opcode == FJ_DELETE_FAST)
         if (instr.arg < locals) entry.places[std::size_t(instr.arg)] = resolve(entry.places[std::size_t(instr.arg)]);
     }
-    if (slots > 0 && context_->code->instrs[loop_.header].opcode == FJ_FOR_ITER)
-      entry.places.back() = resolve(entry.places.back());
+    if (const int entries = fj_iterator_entries();
+        slots >= entries && context_->code->instrs[loop_.header].opcode == FJ_FOR_ITER) {
+      Known& iterator = entry.places[std::size_t(slots - entries)];
+      iterator = resolve(iterator);
+    }
   } catch (const Unknown& unknown) {
     why = unknown.what;
     return std::nullopt;

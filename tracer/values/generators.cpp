@@ -28,10 +28,13 @@ bool is_a(const V& exception, PyObject* type) {
   return instance && PyType_IsSubtype(instance->type.get(), reinterpret_cast<PyTypeObject*>(type));
 }
 
+bool has_begun(const Frame& frame) { return frame.code->instrs[frame.pc - 1].opcode != FJ_RETURN_GENERATOR; }
+
 }  // namespace
 
 V make_generator(TraceRun& t, std::shared_ptr<Frame> frame) {
   frame->generator = true;
+  t.run_frame(*frame);  // up to RETURN_GENERATOR
   auto iterator = std::make_shared<IteratorValue>();
   iterator->frame = std::move(frame);
   iterator->next = [&t, raw = iterator.get()] { return resume_generator(t, *raw, t.none(), nullptr); };
@@ -46,13 +49,13 @@ V resume_generator(TraceRun& t, IteratorValue& generator, const V& sent, const V
   if (frame.running)
     raise(t, PyExc_ValueError, {t.string("generator already executing")}, BreakReason::Generator,
           "a generator that runs already");
-  if (frame.finished || (frame.pc == 0 && thrown)) {
+  if (frame.finished || (thrown && !has_begun(frame))) {
     frame.finished = true;
     generator.returned = t.none();
     if (thrown) raise(t, thrown, BreakReason::Raise, t.source_text());
     return nullptr;
   }
-  if (frame.pc == 0) {
+  if (!has_begun(frame)) {
     if (!t.is_none(sent))
       raise(t, PyExc_TypeError, {t.string("can't send non-None value to a just-started generator")},
             BreakReason::Generator, "a value is sent to a generator that has not started");
@@ -97,7 +100,8 @@ V stop_iteration_error(TraceRun& t, const V& exception) {
 void send_instruction(TraceRun& t, Frame& frame, const FjInstr& instr) {
   V sent = frame.stack.back();
   frame.stack.pop_back();
-  V receiver = frame.stack.back();
+  const std::size_t entries = std::size_t(fj_iterator_entries());
+  V receiver = frame.stack[frame.stack.size() - entries];
   auto* iterator = as<IteratorValue>(receiver);
   V item, returned = t.none();
   if (iterator && iterator->frame) {
@@ -110,14 +114,14 @@ void send_instruction(TraceRun& t, Frame& frame, const FjInstr& instr) {
     if (!item) returned = t.exceptions->stopped_with;
   }
   if (item) return frame.stack.push_back(item);
-  if (!(instr.arg2 & 1)) frame.stack.pop_back();
+  if (!(instr.arg2 & 1)) frame.stack.resize(frame.stack.size() - entries);
   frame.stack.push_back(returned);
   frame.pc = instr.arg;
 }
 
 bool may_be_abandoned(TraceRun& t, const IteratorValue& generator) {
   const Frame& frame = *generator.frame;
-  if (frame.finished || frame.pc == 0) return true;
+  if (frame.finished || !has_begun(frame)) return true;
   // Dropped, a generator raises GeneratorExit where it stands, which a `try` or `with` around it would see. The handler
   // that every generator has, and that of a `yield from`, are no such.
   FjHandler handler;
@@ -158,7 +162,7 @@ V iterator_method(TraceRun& t, const V& owner, const std::string& name, std::vec
   }
   if (name == "close" && positional.empty()) {
     Frame& frame = *iterator.frame;
-    if (frame.pc == 0) frame.finished = true;
+    if (!has_begun(frame)) frame.finished = true;
     if (frame.finished) return t.none();
     const Catching catching(t);
     try {

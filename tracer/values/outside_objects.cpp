@@ -146,6 +146,7 @@ V wrap_constant(TraceRun& t, PyObject* object) {
 V TraceRun::wrap(PyObject* object, SourceRef source) {
   FJ_CHECK(object, "wrap of nothing");
   if (!source) return wrap_constant(*this, object);
+  if (fj_is_lazy_import(object)) break_graph(BreakReason::UnsupportedObject, "an import that waits for its first use");
   if (is_stateless(object)) {
     if (PyLong_CheckExact(object) && !request.generalise.never_dynamic && fits_symbol(object) &&
         (is_made_anew(source) || has_name(request.generalise.sources, source->text()))) {

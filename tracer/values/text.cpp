@@ -269,7 +269,7 @@ V count_or_place(TraceRun& tracer, const V& value) {
 
 /// Of C types that nothing derives from: what they give depends on what they are given, and is plain, a list, tuple or
 /// dict of such, or a match.
-constexpr std::string_view kPatternMethods[] = {"match", "search", "fullmatch", "findall", "split", "sub", "subn"};
+constexpr std::string_view kPatternMethods[] = {"match", "prefixmatch", "search", "fullmatch", "findall", "split", "sub", "subn"};
 constexpr std::string_view kMatchMethods[] = {"group", "groups", "groupdict", "start",
                                               "end",   "span",   "expand",    "__getitem__"};
 
@@ -290,6 +290,7 @@ V text_method(TraceRun& t, const V& owner, const std::string& name, const std::v
   if (is_pattern(object) || is_match(object)) {
     auto known = [&](auto& names) { return std::find(std::begin(names), std::end(names), name) != std::end(names); };
     if (!keywords.empty() || !(is_pattern(object) ? known(kPatternMethods) : known(kMatchMethods))) return nullptr;
+    if (PyObject_HasAttrString(object, name.c_str()) == 0) return nullptr;  // `prefixmatch` began with 3.15
     std::vector<V> operands = with({owner});
     for (V& operand : operands) operand = count_or_place(t, operand);
     return made_by(t, method().get(), operands);
