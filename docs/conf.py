@@ -3,14 +3,17 @@
 The pages are Markdown (MyST). The reference is made of the docstrings, whose text is plain: names stand in single backticks and examples
 are indented, which `as_restructured_text` says in the way autodoc wants it.
 """
+import pathlib
 import re
+import tomllib
 
 project = "framejit"
+release = version = tomllib.loads((pathlib.Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]["version"]
 author = "framejit developers"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["licenses"]
 html_theme = "furo"
-html_title = "framejit"
+html_title = f"framejit {release}"
 html_copy_source = html_show_copyright = False
 highlight_language = "text"     # of a block that names no language: graphs, reports, commands
 myst_heading_anchors = 3        # links such as derivatives.md#derivatives-of-your-own

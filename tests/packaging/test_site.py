@@ -1,10 +1,11 @@
-"""The site of docs/: it is built without a warning, has an entry for each public name, and leads to every page."""
+"""The site of docs/: it is built without a warning, has an entry for each public name, the version and the changelog, and leads to every page."""
 import importlib.util
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -37,5 +38,10 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     command = [*sphinx, "-d", tmp_path / "doctrees", DOCS, tmp_path / "site"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"framejit {version}</" in (tmp_path / "site" / "index.html").read_text()
+    releases = re.findall(r"^## (.*)", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    page = (tmp_path / "site" / "changelog.html").read_text()
+    assert releases != [] and [name for name in releases if f"<h2>{name}<" not in page] == []
     page = (tmp_path / "site" / "reference.html").read_text()
     assert [name for name in framejit.__all__ if f'id="framejit.{name}"' not in page] == []

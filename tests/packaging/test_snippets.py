@@ -1,4 +1,4 @@
-"""Every Python snippet of the pages for users runs, and gives the output that the page shows.
+"""Every Python snippet of the pages runs, and gives the output that the page shows.
 
 The snippets of a page run in order and share their names, as typed into one session. A block without a language directly behind a snippet
 is what the snippet prints: `...` stands for anything, and durations may be others. A snippet whose first line is `# name.py` is a file of
@@ -17,10 +17,10 @@ import pytest
 import framejit
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
-PAGES = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("index", "tutorial", "how-to", "coming-from", "export"))]
+PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if "```python\n" in page.read_text())]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```\n(?:\n*```\n(.*?)^```\n)?", re.M | re.S)
 NEEDED = {"torch": re.compile(r"\btorch\b"), "safetensors": re.compile(r"\.save\("), "onnx": re.compile(r"\bto_onnx\b"),
-          "onnxruntime": re.compile(r"\bonnxruntime\b")}
+          "onnxruntime": re.compile(r"\bonnxruntime\b"), "scipy": re.compile(r"\bscipy\b")}
 DURATION = re.compile(r"\b\d+(\.\d+)? ([nuµm]?s)\b")
 
 
