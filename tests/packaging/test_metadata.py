@@ -18,7 +18,7 @@ def test_what_an_index_shows_is_there():
 def test_classifiers_name_the_versions_that_are_known():
     rows = re.findall(r"^FJ_VERSION\((\d+), (\d+)\)", (ROOT / "cpython/versions.def").read_text(), re.M)
     named = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
-    assert named == [f"{major}.{minor}" for major, minor in rows] and PROJECT["requires-python"] == f">={named[0]}"
+    assert named == [f"{major}.{minor}" for major, minor in rows] and PROJECT["requires-python"] == f">={named[0]},<{rows[-1][0]}.{int(rows[-1][1]) + 1}"
 
 
 def test_the_command_is_a_function():
