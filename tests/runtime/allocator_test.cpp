@@ -33,7 +33,7 @@ struct Allocator : testing::Test {
   }
 };
 
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST(FreePages, BehindWhatStaysGoBackToTheSystem) {
   const auto resident = [] {
     std::size_t size = 0, pages = 0;
