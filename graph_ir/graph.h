@@ -4,7 +4,7 @@
 /// promotion and broadcasting are `cast` and `broadcast` nodes put there by the front ends.
 /// Values are pure. What a function does to memory is in three lists at the border:
 /// `outputs` (values returned), `writes` (input arrays whose contents change: committed after
-/// everything that can fail) and the layouts of inputs and outputs. Nodes with an `Effect` other
+/// everything that can fail) and the layouts of inputs and outputs. Nodes with an `OpEffect` other
 /// than Pure keep their order.
 #pragma once
 
@@ -29,11 +29,17 @@ struct ValueId {
   auto operator<=>(const ValueId&) const = default;
 };
 
-/// Operations: one enumerator per row of ops.def.
+/// Operations: one enumerator per row of ops.def. Only their names are read here, so that another change of a row does
+/// not rebuild what knows graphs.
 enum class Op : std::uint16_t {
-#define FJ_OP(name, ...) name,
-#include "graph_ir/ops.def"
+#define FJ_OP_NAME(name) name,
+#include "made/op_names.def"
 };
+
+inline constexpr int kOpCount = 0
+#define FJ_OP_NAME(name) +1
+#include "made/op_names.def"
+    ;
 
 /// A scalar constant: exactly one alternative by the category of its dtype.
 using Scalar = std::variant<bool, std::int64_t, std::uint64_t, double, std::pair<double, double>>;

@@ -22,7 +22,7 @@ std::vector<std::string> split(std::string_view text) {
 }
 
 OpRow make_row(std::string_view name, std::string_view operands, std::string_view attrs, std::string_view shape,
-               std::string_view type, Effect effect, std::string_view gradient, Lowering lowering, Samples samples,
+               std::string_view type, OpEffect effect, std::string_view gradient, Lowering lowering, Samples samples,
                Accepts accepts, Accuracy accuracy, Raises raises) {
   OpRow row{name,   split(operands), false,   {},      shape,    type,  gradient,
             effect, lowering,        samples, accepts, accuracy, raises};
@@ -41,7 +41,7 @@ OpRow make_row(std::string_view name, std::string_view operands, std::string_vie
 const std::array<OpRow, kOpCount>& rows() {
   static const std::array<OpRow, kOpCount> table = {{
 #define FJ_OP(name, operands, attrs, shape, type, effect, gradient, lowering, samples, accepts, accuracy, raises)  \
-  make_row(#name, operands, attrs, #shape, #type, Effect::effect, #gradient, Lowering::lowering, Samples::samples, \
+  make_row(#name, operands, attrs, #shape, #type, OpEffect::effect, #gradient, Lowering::lowering, Samples::samples, \
            Accepts::accepts, Accuracy::accuracy, Raises::raises),
 #include "graph_ir/ops.def"
   }};

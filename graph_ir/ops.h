@@ -8,7 +8,7 @@
 
 namespace fj {
 
-enum class Effect : std::uint8_t { Pure, Fallible, Extern };
+enum class OpEffect : std::uint8_t { Pure, Fallible, Extern };
 enum class Lowering : std::uint8_t {
   Constant,
   Index,
@@ -67,18 +67,13 @@ struct OpRow {
   bool variadic;                      // the last operand name starts with '*'
   std::vector<AttrRow> attrs;
   std::string_view shape_rule, type_rule, gradient;
-  Effect effect;
+  OpEffect effect;
   Lowering lowering;
   Samples samples;
   Accepts accepts;
   Accuracy accuracy;
   Raises raises;
 };
-
-inline constexpr int kOpCount = 0
-#define FJ_OP(...) +1
-#include "graph_ir/ops.def"
-    ;
 
 const OpRow& row(Op op);
 std::optional<Op> op_from_name(std::string_view name);

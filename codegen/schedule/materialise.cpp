@@ -58,9 +58,9 @@ std::vector<bool> demanded_values(const Graph& graph, bool conditions) {
   std::vector<bool> whole = demanded, read = demanded;  // every element is computed; some may be
   for (std::size_t n = graph.nodes.size(); n-- > 0;) {
     const Node& node = graph.nodes[n];
-    bool computed = row(node.op).effect == Effect::Extern;
+    bool computed = row(node.op).effect == OpEffect::Extern;
     for (ValueId result : node.results) computed |= whole[result.index];
-    if (!computed && (row(node.op).effect == Effect::Fallible || (conditions && may_raise_condition(graph, node)))) {
+    if (!computed && (row(node.op).effect == OpEffect::Fallible || (conditions && may_raise_condition(graph, node)))) {
       demanded[node.results[0].index] = true;
       computed = true;
     }

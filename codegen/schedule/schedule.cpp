@@ -140,7 +140,7 @@ class Scheduler {
     for (const Input& input : graph_.inputs) origin_[input.value.index] = input.value.index;
     for (const Node& n : graph_.nodes)
       for (ValueId result : n.results) {
-        bool fails = row(n.op).effect == Effect::Fallible;
+        bool fails = row(n.op).effect == OpEffect::Fallible;
         for (ValueId operand : n.operands) {
           fails |= failing_scalar_[operand.index];
           origin_[result.index] = std::min(origin_[result.index], origin_[operand.index]);

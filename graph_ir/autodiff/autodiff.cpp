@@ -80,7 +80,7 @@ std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted
                           false);  // cotangents, and what is made of constants: nothing is saved for them
   for (ValueId value : cotangents) fixed[value.index] = true;
   for (const Node& node : graph.nodes)
-    if (row(node.op).effect != Effect::Extern &&
+    if (row(node.op).effect != OpEffect::Extern &&
         std::all_of(node.operands.begin(), node.operands.end(), [&](ValueId value) { return fixed[value.index]; }))
       for (ValueId result : node.results) fixed[result.index] = true;
   const std::vector<bool> turned = turned_values(graph);
@@ -257,7 +257,7 @@ void add_read_by_derivatives(const Graph& graph, const std::vector<ValueId>& map
   for (std::uint32_t i = 0; i < graph.value_count(); ++i) there[i] = mapped[i].valid();
   for (const Node& node : graph.nodes) {
     // With one of a library call's results there are all.
-    const bool made = (node.op != Op::extern_call && row(node.op).effect == Effect::Pure) ||
+    const bool made = (node.op != Op::extern_call && row(node.op).effect == OpEffect::Pure) ||
                       std::any_of(node.results.begin(), node.results.end(),
                                   [&](ValueId result) { return live[result.index]; });
     if (!made || !all_there(node.operands)) continue;

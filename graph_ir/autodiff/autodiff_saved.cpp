@@ -102,13 +102,13 @@ class Network {
 bool is_repeatable(const Node& node) {
   switch (row(node.op).lowering) {
     case Lowering::Constant: case Lowering::Index: case Lowering::IndexMap: return true;
-    case Lowering::Pointwise: return row(node.op).effect == Effect::Pure;
+    case Lowering::Pointwise: return row(node.op).effect == OpEffect::Pure;
     default: return false;
   }
 }
 
 /// In a checkpoint. Not what may fail, for it would fail twice, nor what a library computes, which may draw numbers.
-bool is_pure(const Node& node) { return node.op != Op::extern_call && row(node.op).effect == Effect::Pure; }
+bool is_pure(const Node& node) { return node.op != Op::extern_call && row(node.op).effect == OpEffect::Pure; }
 
 double bytes(const Graph& graph, ValueId value) {
   std::vector<std::int64_t> hints;

@@ -15,7 +15,7 @@ bool cse(Graph& graph) {
   std::unordered_map<std::string, ValueId> seen;
   Rewrite rewrite(graph);
   return rewrite.run([&](const Node& node) -> ValueId {
-    if (row(node.op).effect == Effect::Extern) return {};
+    if (row(node.op).effect == OpEffect::Extern) return {};
     std::string key(name(node.op));
     for (ValueId operand : node.operands) key += " %" + std::to_string(operand.index);
     for (const auto& [name, attr] : node.attrs.items()) key += " " + name + "=" + text(attr);

@@ -19,7 +19,7 @@ bool dce(Graph& graph, bool conditions) {
   bool changed = false;
   for (std::size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
-    live[i] = (row(node.op).effect == Effect::Extern && !graph.spare_calls.count(node.results[0])) ||
+    live[i] = (row(node.op).effect == OpEffect::Extern && !graph.spare_calls.count(node.results[0])) ||
               may_fail(graph, definition, node) ||
               (conditions && may_raise_condition(graph, node));
     for (ValueId result : node.results) live[i] = live[i] || used[result.index];

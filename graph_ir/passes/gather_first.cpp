@@ -74,7 +74,7 @@ class Gathering {
   /// be in memory where it is, nothing would be saved.
   bool apart(ValueId value) {
     const Node* definition = rewrite_.definition(value);
-    if (!definition || !is_pointwise(definition->op) || row(definition->op).effect == Effect::Fallible) return false;
+    if (!definition || !is_pointwise(definition->op) || row(definition->op).effect == OpEffect::Fallible) return false;
     Integers whole;
     const std::vector<ValueId> operands = definition->operands;
     for (ValueId operand : operands)

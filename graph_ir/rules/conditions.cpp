@@ -56,10 +56,10 @@ std::uint32_t conditions_of(const Graph& graph, const Node& node) {
   return kFloatConditions;
 }
 
-bool only_computes(const Node& node) { return row(node.op).effect == Effect::Pure; }
+bool only_computes(const Node& node) { return row(node.op).effect == OpEffect::Pure; }
 
 bool may_fail(const Graph& graph, const std::vector<const Node*>& definition, const Node& node) {
-  if (row(node.op).effect != Effect::Fallible) return false;
+  if (row(node.op).effect != OpEffect::Fallible) return false;
   if (row(node.op).lowering != Lowering::Pointwise) return true;
   if (is_float(graph.type(node.operands[0]).dtype)) return false;
   return !is_nonzero_constant(graph, definition, node.operands[1]);

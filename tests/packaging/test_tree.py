@@ -39,6 +39,7 @@ def test_a_python_without_a_file_has_every_function():
 
 def test_no_include_runs_upward():
     allowed = {folder: {folder, *below} for folder, below in FLOORS.items()}
+    allowed["graph_ir"].add("made")  # by CMake: names of its own rows
     text = (ROOT / "CMakeLists.txt").read_text()
     assert {row[0]: row[1:] for row in (found.split() for found in re.findall(r"^ *floor\((.*)\)$", text, re.M))} == FLOORS
     upward = [f"{p.relative_to(ROOT)}: {name}" for p in SOURCES for name in re.findall(r'#include "([\w/.]+)"', p.read_text())

@@ -16,7 +16,7 @@ bool is_exact(Op op, DType result) {
   if (op == Op::cast) return true;
   // Of integers these are exact and silent, but for a division by zero, which the evaluator refuses.
   if (is_integer(result) && (op == Op::floor_div || op == Op::mod || op == Op::reduce_prod)) return true;
-  if (op == Op::dim || known.effect != Effect::Pure || known.accuracy == Accuracy::Bounded ||
+  if (op == Op::dim || known.effect != OpEffect::Pure || known.accuracy == Accuracy::Bounded ||
       known.raises == Raises::Any)
     return false;
   switch (known.lowering) {
