@@ -30,7 +30,7 @@ using TryGet = NodeHandle (*)(const void* tensor);
 constexpr int kCount = 8;  // behind the pointer to the virtual functions: the low half is how many hold it
 constexpr std::size_t kMostBytes = 512;
 
-std::uint64_t word(const char* base, int offset) {
+std::uint64_t own_word(const char* base, int offset) {
   std::uint64_t value;
   std::memcpy(&value, base + offset, sizeof value);
   return value;
@@ -52,7 +52,7 @@ struct Accumulators {
   bool has_hooks(PyObject* tensor) const {
     const char* node = node_of(tensor);
     if (!node) return false;
-    auto any = [&](int vector) { return word(node, vector) != word(node, vector + 8); };
+    auto any = [&](int vector) { return own_word(node, vector) != own_word(node, vector + 8); };
     return any(before) || any(after);
   }
 
@@ -73,11 +73,11 @@ struct Accumulators {
     if (!object) return false;
     char* node;
     std::memcpy(&node, reinterpret_cast<char*>(object.get()) + sizeof(PyObject), sizeof node);
-    const auto count = std::uint32_t(word(node, kCount));
+    const auto count = std::uint32_t(own_word(node, kCount));
     const NodeHandle held = try_get(reinterpret_cast<char*>(leaf.get()) + implementation);
     // A torch that returns another kind of pointer gives something else here.
-    if (held.node != node || std::uint32_t(word(node, kCount)) != count + 1) return false;
-    if (node_of(leaf.get()) != node || std::uint32_t(word(node, kCount)) != count + 1) return false;
+    if (held.node != node || std::uint32_t(own_word(node, kCount)) != count + 1) return false;
+    if (node_of(leaf.get()) != node || std::uint32_t(own_word(node, kCount)) != count + 1) return false;
     std::atomic_ref(*reinterpret_cast<std::uint32_t*>(node + kCount)).fetch_sub(1);
 
     const auto first = vector_that_grows(object.get(), node, "register_prehook"),
@@ -97,9 +97,9 @@ struct Accumulators {
     if (!handle) return std::nullopt;
     std::optional<int> found;
     for (int offset = 0; offset + 24 <= bytes; offset += 8) {
-      const std::uint64_t begin = word(node, offset);
-      if (word(old.data(), offset) != 0 || word(old.data(), offset + 8) != 0 || begin == 0 ||
-          word(node, offset + 8) != begin + 8)
+      const std::uint64_t begin = own_word(node, offset);
+      if (own_word(old.data(), offset) != 0 || own_word(old.data(), offset + 8) != 0 || begin == 0 ||
+          own_word(node, offset + 8) != begin + 8)
         continue;
       if (found) return std::nullopt;
       found = offset;

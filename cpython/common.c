@@ -37,6 +37,7 @@ bool fj_complex_keeps_reals_apart(void) { return PY_VERSION_HEX >= 0x030E0000; }
 
 PyObject* fj_type_lookup(PyTypeObject* type, PyObject* name) { return _PyType_Lookup(type, name); }
 
+bool fj_has_lazy_imports(void) { return PY_VERSION_HEX >= 0x030F0000; }
 #if PY_VERSION_HEX >= 0x030F0000
 bool fj_is_lazy_import(PyObject* object) { return PyLazyImport_CheckExact(object); }
 PyObject* fj_imported(PyThreadState* thread, PyObject* value, PyObject* name, PyObject* names) {

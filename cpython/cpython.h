@@ -228,7 +228,9 @@ PyObject* const* fj_instance_dict_word(PyObject* object);
 /* As the interpreter's LOAD_METHOD: 1 and an unbound method to be called with `object` first, 0 and the attribute
  * itself, or 0 and NULL with the error set. New reference. */
 int fj_get_method(PyObject* object, PyObject* name, PyObject** method);
-/* True on 3.15+ for what stands in a namespace for a module, or a name of one, that `lazy import` has not imported yet. */
+/* True on 3.15+: imports may wait for their first use; a package imports a submodule that waits when it is asked for it. */
+bool fj_has_lazy_imports(void);
+/* True for what stands in a namespace for a module, or a name of one, that `lazy import` has not imported yet. */
 bool fj_is_lazy_import(PyObject* object);
 /* The value of `name` in `names`, imported now if it is such a one (new reference, NULL with an error set). */
 PyObject* fj_imported(PyThreadState* thread, PyObject* value, PyObject* name, PyObject* names);

@@ -64,7 +64,7 @@ static PyTypeObject position_type = {
 };
 
 bool fj_is_position(PyObject* object) { return Py_IS_TYPE(object, &position_type); }
-int fj_position_unit(PyObject* position) { return fj_is_position(position) ? ((Position*)position)->unit : 0; }
+int fj_position_unit(PyObject* position) { return position != NULL && fj_is_position(position) ? ((Position*)position)->unit : 0; }
 
 PyObject* fj_position_at(int unit) {
   static PyObject** made;

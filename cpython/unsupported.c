@@ -147,6 +147,7 @@ bool fj_watch_dict(PyObject* dict) { (void)dict; return false; }
 bool fj_watch_type(PyObject* type) { (void)type; return false; }
 PyObject* fj_instance_dict(PyObject* object) { (void)object; return NULL; }
 PyObject* const* fj_instance_dict_word(PyObject* object) { (void)object; return NULL; }
+bool fj_has_lazy_imports(void) { return false; }
 bool fj_is_lazy_import(PyObject* object) { (void)object; return false; }
 PyObject* fj_imported(PyThreadState* thread, PyObject* value, PyObject* name, PyObject* names) {
   (void)thread; (void)name; (void)names;

@@ -26,14 +26,17 @@ static bool renames_givers(void) {
   PyObject* const ran = names != NULL ? PyRun_String("def f():\n  def g(x: 0): pass\n  return g.__annotate__\nname = f().__qualname__",
                                                      Py_file_input, names, names) : NULL;
   PyObject* const name = ran != NULL ? PyDict_GetItemString(names, "name") : NULL;
-  known = name != NULL && PyUnicode_CompareWithASCIIString(name, "f.<locals>.g.__annotate__") == 0;
+  const bool renames = name != NULL && PyUnicode_CompareWithASCIIString(name, "f.<locals>.g.__annotate__") == 0;
+  if (name != NULL) known = renames; /* else there was no memory or no depth: asked again */
   PyErr_Clear();
   if (held) fj_let_signals();
   Py_XDECREF(ran);
   Py_XDECREF(names);
-  return known;
+  return renames;
 }
 
 PyObject* fj_giver_qualname(PyObject* qualname) {
-  return renames_givers() ? PyUnicode_FromFormat("%U.__annotate__", qualname) : NULL;
+  PyObject* const name = renames_givers() ? PyUnicode_FromFormat("%U.__annotate__", qualname) : NULL;
+  PyErr_Clear();
+  return name;
 }

@@ -176,7 +176,8 @@ Outcome Machine::load_global(const FjInstr& instr) {
   PyObject* found = PyDict_GetItemWithError(names, name(instr.arg));
   if (found == nullptr && !PyErr_Occurred()) found = PyDict_GetItemWithError(names = builtins, name(instr.arg));
   if (found == nullptr) return PyErr_Occurred() ? Outcome::Raised : Outcome::Retry;
-  PyObject* const value = fj_imported(thread, found, name(instr.arg), names);
+  const Ref<> held = Ref<>::borrow(found);  // an import may replace it
+  PyObject* const value = fj_imported(thread, held.get(), name(instr.arg), names);
   if (value == nullptr) return Outcome::Raised;
   if (instr.arg2 && !fj_call_layout_callable_first()) push(nullptr);
   push(value);

@@ -8,7 +8,6 @@ from framejit._dim import Dim  # noqa: F401
 from framejit._errors import BackendError, CheckError, Error, GraphBreakError, GraphError, RecompileError  # noqa: F401
 
 
-
 def why():
     """Why this interpreter compiles nothing, a sentence; None: it does."""
     if is_free_threaded():

@@ -54,3 +54,29 @@ def test_no_break_is_left_once_it_is_imported(tmp_path, monkeypatch):
     assert "waiting_leaf" not in sys.modules
     assert_same(framejit.compile(user.f)(np.ones(3)), np.full(3, 5.5))
     same_as_eager(user.f, np.ones(3), breaks=())
+
+
+PACKAGES = {
+    # A submodule takes the place of the placeholder of its own name while it is imported.
+    "child": ({"__init__": "lazy from pack_{n}.child import child\ndef f(x):\n    return child(x) + 1\n", "child": "def child(x):\n    return x * 2\n"}, "pack_{n}"),
+    "has": ({"__init__": "", "child": "S = 2.0\n", "user": "lazy import pack_{n}.child\nimport sys\npack_{n}.__name__\n"
+             "def f(x):\n    return (x + 1).sum() * 2, hasattr(pack_{n}, 'child')\n"}, "pack_{n}.user"),
+    "get": ({"__init__": "", "other": "S = 2.0\n", "user": "lazy import pack_{n}.other\npack_{n}.__name__\n"
+             "def f(x):\n    m = getattr(pack_{n}, 'other', None)\n    return x + 1 if m is None else x * m.S\n"}, "pack_{n}.user"),
+    "lacks": ({"__init__": "S = 3.0\n", "user": "import pack_{n}\ndef f(x):\n    return x * pack_{n}.S, hasattr(pack_{n}, 'nothing')\n"}, "pack_{n}.user"),
+}
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_submodules_that_wait(name, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    files, user = PACKAGES[name]
+    outcomes = []
+    for wrap, n in ((lambda f: f, name + "0"), (framejit.compile, name + "1")):
+        (tmp_path / f"pack_{n}").mkdir()
+        for file, text in files.items():
+            (tmp_path / f"pack_{n}" / f"{file}.py").write_text(text.replace("{n}", n))
+        importlib.invalidate_caches()
+        f = wrap(importlib.import_module(user.format(n=n)).f)
+        outcomes.append([f(x) for x in (np.ones(3), np.ones(3), np.ones(4))])
+    assert_same(outcomes[1], outcomes[0])

@@ -1,5 +1,6 @@
 """Questions that programs ask of torch, of classes, of code and of tensors while they are traced: answered without a break, and guarded."""
 import gc
+import inspect
 import types
 import weakref
 
@@ -462,3 +463,40 @@ def test_a_class_that_is_derived_later():
     gc.collect()
     assert f(X)[1] == ["Double", "Triple"]
     assert_same(compiled(X), f(X))
+
+
+def test_getattr_static_asks_the_class_of_each_call():
+    class A:
+        k = 1.0
+
+    class B(A):
+        k = 2.0
+
+        @property
+        def p(self):
+            return 3.0
+
+    def of_a_class(x, cls):
+        return x * inspect.getattr_static(cls, "k")
+
+    def with_a_default(x, cls):
+        return x * (2.0 if inspect.getattr_static(cls, "p", None) is None else 5.0)
+
+    def of_an_object(x, o):
+        return x * inspect.getattr_static(type(o), "k"), isinstance(inspect.getattr_static(type(o), "p", 1), property)
+
+    def without(x, cls):
+        try:
+            return x * inspect.getattr_static(cls, "nothing")
+        except AttributeError as error:
+            return x + 1, str(error)
+
+    x = np.ones(3)
+    for f, first, second in ((of_a_class, A, B), (with_a_default, A, B), (with_a_default, B, A), (of_an_object, A(), B()), (without, A, B)):
+        compiled = framejit.compile(f)
+        for given in (first, second, first, second):
+            assert_same(compiled(x, given), f(x, given))
+    compiled = framejit.compile(of_a_class)
+    assert_same(compiled(x, A), of_a_class(x, A))
+    A.k = 7.0
+    assert_same(compiled(x, A), of_a_class(x, A))

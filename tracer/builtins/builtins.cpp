@@ -77,11 +77,11 @@ V builtin_hasattr(TraceRun& t, Arguments_& a, Keywords& k) {
 V static_attribute(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("getattr_static", a, k, 2, 3);
   PyObject* const name = attribute_name(t, a[1]);
-  auto* owner = as<ObjectValue>(a[0]);
+  PyObject* const owner = t.constant_object(a[0]);  // this class, at every call
   PyObject* const abstract = once([] { return imported("abc", "ABCMeta").release(); });
-  PyTypeObject* const kind = owner ? Py_TYPE(owner->object.get()) : nullptr;
+  PyTypeObject* const kind = owner ? Py_TYPE(owner) : nullptr;
   if (kind != &PyType_Type && reinterpret_cast<PyObject*>(kind) != abstract) unknown_call("getattr_static", a);
-  if (PyObject* const found = class_attribute(t, reinterpret_cast<PyTypeObject*>(owner->object.get()), name))
+  if (PyObject* const found = class_attribute(t, reinterpret_cast<PyTypeObject*>(owner), name))
     return wrap_constant(t, found);
   if (fj_type_lookup(kind, name)) unknown_call("getattr_static", a);  // its class's
   if (a.size() == 3) return a[2];

@@ -638,7 +638,7 @@ void ExternBuilder::add_pullbacks(const std::vector<V>& positional, const std::v
     for (std::size_t place : places) {
       const Array gradient = array_of(found.at(place));
       any = any || gradient;
-      const Type& expected = t_.graph().type(operands_[std::size_t(call_.positional[place].index)]);
+      const Type expected = t_.graph().type(operands_[std::size_t(call_.positional[place].index)]);  // what follows adds nodes
       outputs.push_back(gradient ? t_.read(*gradient) : full(t_, expected.dtype, Scalar(0.0), expected.shape));
       FJ_CHECK(t_.graph().type(outputs.back()) == expected, "the derivative of `" + call_.name + "` has another type");
     }

@@ -409,6 +409,9 @@ V object_attribute(TraceRun& t, const V& owner, ObjectValue& value, PyObject* na
       static PyObject* const getattr_name = intern("__getattr__");
       if (dict_get(instance_dict(object), getattr_name))
         break_graph(BreakReason::UnsupportedObject, "a module with __getattr__");
+      static PyObject* const path_name = intern("__path__");
+      if (fj_has_lazy_imports() && dict_get(instance_dict(object), path_name))
+        break_graph(BreakReason::UnsupportedObject, "a name that a package may import when it is asked for");
       if (!space) add_guard(t, GuardKind::LacksKey, t.sources().make(SourceKind::InstanceDict, value.source), name);
       return nullptr;
     }
