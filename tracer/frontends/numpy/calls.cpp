@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "arrays/arrays.h"
+#include "cpython/cpython.h"
 
 namespace fj {
 namespace {
@@ -157,8 +158,10 @@ PyObject* traced_when_transformed(PyObject* callable) {
 }
 
 PyObject* ndarray_method(const char* name) {
-  Ref<> found = walk(numpy_module(), std::string("ndarray.") + name);
-  return found.get();  // the class keeps it alive
+  // Of the class, which keeps it alive: what its own class has (`__instancecheck__`) is made for who asks.
+  const Ref<> type = walk(numpy_module(), "ndarray");
+  const Ref<> text = Ref<>::steal(PyUnicode_InternFromString(name));
+  return type && text ? fj_type_lookup(reinterpret_cast<PyTypeObject*>(type.get()), text.get()) : nullptr;
 }
 
 }  // namespace fj
