@@ -44,6 +44,7 @@ void fj_emit_jump(FjDecoder* decoder, int opcode, int unit, bool backward);
 void fj_prefix(FjDecoder* decoder);
 /* Instructions that differ between versions; false: decode.c's common table has the row. */
 bool fj_translate_version(FjDecoder* decoder);
+bool fj_translate_since_v312(FjDecoder* decoder);
 bool fj_translate_since_v313(FjDecoder* decoder);
 bool fj_translate_since_v314(FjDecoder* decoder);
 void fj_load_slot(FjDecoder* decoder, int slot);

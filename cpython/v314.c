@@ -23,8 +23,8 @@ static bool renames_givers(void) {
   if (known >= 0) return known;
   const bool held = fj_hold_signals();
   PyObject* const names = PyDict_New();
-  PyObject* const ran = names != NULL ? PyRun_String("def f():\n  def g(x: 0): pass\n  return g.__annotate__\nname = f().__qualname__",
-                                                     Py_file_input, names, names) : NULL;
+  static const char text[] = "def f():\n  def g(x: 0): pass\n  return g.__annotate__\nname = f().__qualname__";
+  PyObject* const ran = names != NULL ? PyRun_String(text, Py_file_input, names, names) : NULL;
   PyObject* const name = ran != NULL ? PyDict_GetItemString(names, "name") : NULL;
   const bool renames = name != NULL && PyUnicode_CompareWithASCIIString(name, "f.<locals>.g.__annotate__") == 0;
   if (name != NULL) known = renames; /* else there was no memory or no depth: asked again */
