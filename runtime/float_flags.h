@@ -19,6 +19,18 @@ inline std::uint32_t conditions(unsigned flags) {
   return ((flags & 0x01) ? kFloatInvalid : 0u) | ((flags & 0x04) ? kFloatDivide : 0u) |
          ((flags & 0x08) ? kFloatOverflow : 0u) | ((flags & 0x10) ? kFloatUnderflow : 0u);
 }
+#elif defined(__aarch64__)
+inline constexpr unsigned kFlagBits = 0x9f;
+inline unsigned read_flags() {
+  std::uint64_t flags;
+  __asm__ volatile("mrs %0, fpsr" : "=r"(flags));
+  return unsigned(flags);
+}
+inline void write_flags(unsigned flags) { __asm__ volatile("msr fpsr, %0" : : "r"(std::uint64_t(flags))); }
+inline std::uint32_t conditions(unsigned flags) {
+  return ((flags & 0x01) ? kFloatInvalid : 0u) | ((flags & 0x02) ? kFloatDivide : 0u) |
+         ((flags & 0x04) ? kFloatOverflow : 0u) | ((flags & 0x08) ? kFloatUnderflow : 0u);
+}
 #else
 inline constexpr unsigned kFlagBits = 0;
 inline unsigned read_flags() { return 0; }

@@ -33,6 +33,8 @@ namespace {
 void pause() {
 #if defined(__x86_64__)
   _mm_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb");  // some tens of cycles, as x86's; `yield` takes one
 #endif
 }
 

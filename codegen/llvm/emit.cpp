@@ -103,6 +103,9 @@ void Emitter::make_function() {
   const std::string bits = std::to_string(machine_.vector_bytes * 8);
   function_->addFnAttr("prefer-vector-width", bits);
   function_->addFnAttr("min-legal-vector-width", bits);
+  // Vectors of a known length are made of scalable ones where these have that length.
+  if (const unsigned parts = unsigned(machine_.scalable_bytes) / 16)
+    function_->addFnAttr(llvm::Attribute::getWithVScaleRangeArgs(context, parts, parts));
   entry_ = BasicBlock::Create(context, "entry", function_);
   BasicBlock* start = BasicBlock::Create(context, "start", function_);
   exit_ = BasicBlock::Create(context, "exit", function_);

@@ -7,6 +7,11 @@
 #include <new>
 #include <vector>
 
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#include <sys/prctl.h>
+#endif
+
 #include <llvm/ExecutionEngine/Orc/JITTargetMachineBuilder.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
 #include <llvm/IR/LegacyPassManager.h>
@@ -78,7 +83,13 @@ void checked(llvm::Error error, const char* what) {
 const llvm::orc::JITTargetMachineBuilder& host() {
   static const auto builder = [] {
     initialise_llvm();
-    return checked(llvm::orc::JITTargetMachineBuilder::detectHost(), "host");
+    auto detected = checked(llvm::orc::JITTargetMachineBuilder::detectHost(), "host");
+#if defined(__aarch64__)
+    // LLVM reads a text of the kernel's that need not be there; the loader has told the process.
+    if (getauxval(AT_HWCAP) & HWCAP_SVE) detected.addFeatures({"+sve"});
+    if (getauxval(AT_HWCAP) & HWCAP_ASIMDHP) detected.addFeatures({"+fullfp16"});
+#endif
+    return detected;
   }();
   return builder;
 }
@@ -101,12 +112,22 @@ Machine describe(const llvm::TargetMachine& target) {
   const auto& info = target.getMCSubtargetInfo();
   auto has = [&](const char* feature) { return info->checkFeatures(std::string("+") + feature); };
   Machine machine;
+#if defined(__aarch64__)
+  machine.vector_registers = 32;
+  machine.saturates = machine.converts_i64 = machine.fma = machine.f16c = true;
+  const int length = has("sve") ? prctl(PR_SVE_GET_VL) : -1;
+  if (length >= 0 && (length & PR_SVE_VL_LEN_MASK) > 16)
+    machine.vector_bytes = machine.scalable_bytes = std::min(length & PR_SVE_VL_LEN_MASK, 64);
+#else
   machine.avx512 = has("avx512f") && has("avx512bw") && has("avx512dq") && has("avx512vl");
   machine.avx2 = has("avx2");
   machine.fma = has("fma");
   machine.f16c = has("f16c");
   machine.sse41 = has("sse4.1");
+  machine.vector_registers = machine.avx512 ? 32 : 16;
+  machine.converts_i64 = machine.avx512;
   machine.vector_bytes = machine.avx512 ? 64 : machine.avx2 ? 32 : 16;
+#endif
   return machine;
 }
 
@@ -233,6 +254,7 @@ const Target& target_for(const std::string& cpu) {
   target.layout = (*machine).createDataLayout().getStringRepresentation();
   target.identity = target.triple + " " + builder.getCPU() + " " + (*machine).getTargetFeatureString().str();
   target.machine = describe(*machine);
+  if (target.machine.scalable_bytes) target.identity += " vl" + std::to_string(target.machine.scalable_bytes);
   return targets->emplace(cpu, std::move(target)).first->second;
 }
 

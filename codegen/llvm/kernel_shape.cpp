@@ -175,7 +175,7 @@ Shape choose_shape(const Kernel& kernel, const Machine& machine) {
   shape.rest_lanes = shape.lanes;
   const auto extent = kernel.variables[kernel.vector_var.index].extent.constant();
   // Registers for accumulators; a quarter is left for operands.
-  const int registers = (machine.avx512 ? 32 : 16) * 3 / 4, accumulators = int(kernel.accumulators.size());
+  const int registers = machine.vector_registers * 3 / 4, accumulators = int(kernel.accumulators.size());
   if (loops_inside) {
     // Lanes are independent reductions: wide vectors serve as the unrolling.
     int wide = kernel.accumulators.empty() ? 1 : 4;

@@ -7,6 +7,10 @@ namespace fj {
 
 struct Machine {
   int vector_bytes = 16;
+  int vector_registers = 16;
+  int scalable_bytes = 0;   // SVE's vectors, where they are longer than 16 bytes
+  bool saturates = false;   // float to integer: the nearest one there is, 0 for NaN (elements.h); else as x86 does
+  bool converts_i64 = false;  // between vectors of 64-bit integers and of doubles
   bool avx512 = false;  // F, BW, DQ and VL together
   bool avx2 = false;
   bool fma = false;

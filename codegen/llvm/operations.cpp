@@ -194,12 +194,13 @@ Val Operations::cast(DType from, DType to, Val value) {
   }
   llvm::Type* type = wide(to);
   // NaN and what is out of range are invalid also where the optimiser finds that the number doesn't matter (`% 1`).
-  const auto to_signed = [&](Value* number, llvm::Type* integers) {
-    if (!conditions) return b.CreateFPToSI(number, integers);
-    return static_cast<Value*>(b.CreateConstrainedFPCast(llvm::Intrinsic::experimental_constrained_fptosi, number,
-                                                         integers, nullptr, "", nullptr, std::nullopt,
-                                                         llvm::fp::ebStrict));
+  const auto to_integer = [&](Value* number, llvm::Type* integers, bool is_signed) -> Value* {
+    if (!conditions) return is_signed ? b.CreateFPToSI(number, integers) : b.CreateFPToUI(number, integers);
+    const auto id = is_signed ? llvm::Intrinsic::experimental_constrained_fptosi
+                              : llvm::Intrinsic::experimental_constrained_fptoui;
+    return b.CreateConstrainedFPCast(id, number, integers, nullptr, "", nullptr, std::nullopt, llvm::fp::ebStrict);
   };
+  const auto to_signed = [&](Value* number, llvm::Type* integers) { return to_integer(number, integers, true); };
   if (to == DType::Bool) {
     // Of `sqrt(x) != 0` the optimiser makes `x != 0`, which raises nothing.
     if (is_float(from)) return {b.CreateFCmpUNE(conditions ? fence(x) : x, number(from, 0))};
@@ -219,6 +220,12 @@ Val Operations::cast(DType from, DType to, Val value) {
   if (!is_float(from)) {
     const bool is_signed = is_signed_integer(from);
     return {is_signed ? b.CreateSExtOrTrunc(x, type) : b.CreateZExtOrTrunc(x, type)};
+  }
+  if (machine_.saturates) {
+    x = hidden(x);
+    if (size_in_bytes(to) == 8 || (to == DType::U32 && from != DType::F64))
+      return {to_integer(x, type, is_signed_integer(to))};
+    return {b.CreateTrunc(to_signed(x, wide(from == DType::F64 ? b.getInt64Ty() : b.getInt32Ty())), type)};
   }
   // Float to integer as x86's cvtt instructions do it: out of range gives the lowest value of the width converted to,
   // which is 32 bits for the narrow types (then cut), 64 for u32.

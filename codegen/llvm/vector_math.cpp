@@ -108,7 +108,7 @@ Logarithm split(Floats& f, Value* x, Value* exponent_offset) {
   Value* mantissa = f.floats(f.b.CreateSub(raw, f.b.CreateShl(exponent, f.i(f.mantissa()))));
   if (exponent_offset) exponent = f.b.CreateSub(exponent, exponent_offset);
   Value* e;
-  if (f.single || f.ops.machine().avx512) {
+  if (f.single || f.ops.machine().converts_i64) {
     e = f.b.CreateSIToFP(exponent, f.type);
   } else {
     // No instruction converts 64-bit integers: add to the bits of 1.5 * 2^52 instead.

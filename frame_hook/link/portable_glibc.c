@@ -1,6 +1,6 @@
 /* What lets the extension run with glibc 2.28, wherever it was built. The linker binds a name to the newest version on
  * the machine that builds, in our code and in what is linked in (LLVM, libstdc++, zstd). These definitions come first:
- * a row of the table leads to the version that every glibc of x86-64 has, a function does by older means what its
+ * a row of the table leads to the version that every glibc of the processor has, a function does by older means what its
  * namesake does. None can be seen from outside. tests/packaging/wheel_checks.py names what is newer and not here. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,20 +12,30 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#if !defined(__x86_64__) || !defined(__GLIBC__)
-#error "FRAMEJIT_PORTABLE knows the versions of glibc on x86-64 alone"
+#if !defined(__GLIBC__)
+#error "FRAMEJIT_PORTABLE knows the versions of glibc alone"
+#elif defined(__x86_64__)
+#define FJ_FIRST "GLIBC_2.2.5"
+#define FJ_LAYOUT 1
+#define FJ_JUMP(to) "  jmp *" to "@GOTPCREL(%rip)\n"
+#elif defined(__aarch64__)
+#define FJ_FIRST "GLIBC_2.17"
+#define FJ_LAYOUT 0
+#define FJ_JUMP(to) "  adrp x16, :got:" to "\n  ldr x16, [x16, :got_lo12:" to "]\n  br x16\n"
+#else
+#error "FRAMEJIT_PORTABLE does not know the versions of glibc on this processor"
 #endif
 
 /* A jump leaves arguments, results and the caller's address as they are, so a row needs no signature. */
 #define FJ_OLD_AS(name, old)                                     \
-  __asm__(".symver fj_old_" #name "," #old "@GLIBC_2.2.5\n"      \
+  __asm__(".symver fj_old_" #name "," #old "@" FJ_FIRST "\n"     \
           ".pushsection .text." #name ",\"ax\"\n"                \
           ".globl " #name "\n"                                   \
           ".hidden " #name "\n"                                  \
           ".type " #name ",@function\n"                          \
           #name ":\n"                                            \
           "  .cfi_startproc\n"                                   \
-          "  jmp *fj_old_" #name "@GOTPCREL(%rip)\n"             \
+          FJ_JUMP("fj_old_" #name)                               \
           "  .cfi_endproc\n"                                     \
           ".size " #name ",.-" #name "\n"                        \
           ".popsection\n")
@@ -77,24 +87,24 @@ FJ_OLD_AS(__isoc23_strtoull, strtoull);
 
 #define FJ_HIDDEN __attribute__((visibility("hidden")))
 
-/* New in 2.33: before, headers led to functions that are told the layout, which is 1 for `stat` and 0 for `mknod`. On
- * x86-64 the names with 64 are the same. */
+/* New in 2.33: before, headers led to functions that are told the layout, which is FJ_LAYOUT for `stat` and
+ * 0 for `mknod`. On both processors the names with 64 are the same. */
 int __xstat(int layout, const char* path, struct stat* result);
 int __fxstat(int layout, int file, struct stat* result);
 int __lxstat(int layout, const char* path, struct stat* result);
 int __fxstatat(int layout, int folder, const char* path, struct stat* result, int flags);
 int __xmknod(int layout, const char* path, mode_t mode, dev_t* device);
 
-FJ_HIDDEN int stat(const char* path, struct stat* result) { return __xstat(1, path, result); }
-FJ_HIDDEN int fstat(int file, struct stat* result) { return __fxstat(1, file, result); }
-FJ_HIDDEN int lstat(const char* path, struct stat* result) { return __lxstat(1, path, result); }
+FJ_HIDDEN int stat(const char* path, struct stat* result) { return __xstat(FJ_LAYOUT, path, result); }
+FJ_HIDDEN int fstat(int file, struct stat* result) { return __fxstat(FJ_LAYOUT, file, result); }
+FJ_HIDDEN int lstat(const char* path, struct stat* result) { return __lxstat(FJ_LAYOUT, path, result); }
 FJ_HIDDEN int fstatat(int folder, const char* path, struct stat* result, int flags) {
-  return __fxstatat(1, folder, path, result, flags);
+  return __fxstatat(FJ_LAYOUT, folder, path, result, flags);
 }
 FJ_HIDDEN int mknod(const char* path, mode_t mode, dev_t device) { return __xmknod(0, path, mode, &device); }
-FJ_HIDDEN int stat64(const char* path, struct stat64* result) { return __xstat(1, path, (struct stat*)result); }
-FJ_HIDDEN int fstat64(int file, struct stat64* result) { return __fxstat(1, file, (struct stat*)result); }
-FJ_HIDDEN int lstat64(const char* path, struct stat64* result) { return __lxstat(1, path, (struct stat*)result); }
+FJ_HIDDEN int stat64(const char* path, struct stat64* result) { return __xstat(FJ_LAYOUT, path, (struct stat*)result); }
+FJ_HIDDEN int fstat64(int file, struct stat64* result) { return __fxstat(FJ_LAYOUT, file, (struct stat*)result); }
+FJ_HIDDEN int lstat64(const char* path, struct stat64* result) { return __lxstat(FJ_LAYOUT, path, (struct stat*)result); }
 
 /* New in 2.32; false is always right. The C++ library's counters of references ask whether they may be plain. */
 FJ_HIDDEN char __libc_single_threaded = 0;

@@ -122,8 +122,41 @@ decltype(auto) with_dtype(DType dtype, Function&& function) {
   __builtin_unreachable();
 }
 
-/// The conversion of one element: floats to integers as x86 does (truncation; out of range and NaN give the
-/// smallest value of the instruction's width, then the low bits), integers wrap, anything to bool is `!= 0`.
+/// The integer at a float: truncated, and out of range what the processor's instructions give, as in NumPy's loops over
+/// whole vectors; then the low bits. x86 converts to 32 bits, or to 64, and has the smallest number for all that is out of
+/// range. AArch64 converts to as many bits as the float has, and has the nearest number, and 0 for NaN.
+template <class To, class From>
+To truncated(From value) {
+  const double v = double(value);
+#if defined(__aarch64__)
+  constexpr bool whole = sizeof(To) == 8 || (std::is_same_v<To, std::uint32_t> && sizeof(From) < 8);
+  using Wide = std::conditional_t<whole, To, std::conditional_t<sizeof(From) == 8, std::int64_t, std::int32_t>>;
+  using Limits = std::numeric_limits<Wide>;
+  const double above = std::ldexp(1.0, Limits::digits);
+  if (std::trunc(v) >= double(Limits::min()) && v < above) return To(Wide(v));
+  std::feraiseexcept(FE_INVALID);
+  return std::isnan(v) ? To(0) : To(v < 0 ? Limits::min() : Limits::max());
+#else
+  auto truncated_to = [](double v, auto width) {
+    using Wide = decltype(width);
+    constexpr double limit = sizeof(Wide) == 4 ? 0x1p31 : 0x1p63;
+    if (!(v > -limit - (sizeof(Wide) == 4 ? 1 : 0) && v < limit) && v != -limit) {
+      std::feraiseexcept(FE_INVALID);
+      return std::numeric_limits<Wide>::min();
+    }
+    return Wide(v);
+  };
+  if constexpr (std::is_same_v<To, std::uint64_t>)
+    return v >= 0x1p63 ? (std::uint64_t(truncated_to(v - 0x1p63, std::int64_t{})) ^ (std::uint64_t(1) << 63))
+                       : std::uint64_t(truncated_to(v, std::int64_t{}));
+  else if constexpr (sizeof(To) == 8 || std::is_same_v<To, std::uint32_t>)
+    return To(truncated_to(v, std::int64_t{}));
+  else
+    return To(truncated_to(v, std::int32_t{}));
+#endif
+}
+
+/// The conversion of one element: floats to integers by `truncated`, integers wrap, anything to bool is `!= 0`.
 template <class To, class From>
 To convert(From value) {
   if constexpr (is_complex_type<To>) {
@@ -140,23 +173,7 @@ To convert(From value) {
   } else if constexpr (std::is_same_v<To, bool>) {
     return value != From(0);
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
-    auto truncated_to = [](double v, auto width) {
-      using Wide = decltype(width);
-      constexpr double limit = sizeof(Wide) == 4 ? 0x1p31 : 0x1p63;
-      if (!(v > -limit - (sizeof(Wide) == 4 ? 1 : 0) && v < limit) && v != -limit) {
-        std::feraiseexcept(FE_INVALID);
-        return std::numeric_limits<Wide>::min();
-      }
-      return Wide(v);
-    };
-    const double v = double(value);
-    if constexpr (std::is_same_v<To, std::uint64_t>)
-      return v >= 0x1p63 ? (std::uint64_t(truncated_to(v - 0x1p63, std::int64_t{})) ^ (std::uint64_t(1) << 63))
-                         : std::uint64_t(truncated_to(v, std::int64_t{}));
-    else if constexpr (sizeof(To) == 8 || std::is_same_v<To, std::uint32_t>)
-      return To(truncated_to(v, std::int64_t{}));
-    else
-      return To(truncated_to(v, std::int32_t{}));
+    return truncated<To>(value);
   } else {
     return To(value);
   }

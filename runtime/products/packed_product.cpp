@@ -1,5 +1,5 @@
-// For each set of vector instructions the same code, compiled with them: FJ_VECTORS below. A tile is `rows` by two or
-// one vectors; each step along k reads a row of b's panel and spreads the numbers of a's column.
+// For each set of vector instructions the same code, compiled with them: FJ_VECTORS below. A tile is `rows` by up to
+// `across` vectors; each step along k reads a row of b's panel and spreads the numbers of a's column.
 #include "runtime/products/packed_product.h"
 
 #include <algorithm>
@@ -199,8 +199,10 @@ struct Kernels {
   using Dots = void (*)(std::int64_t, const T*, std::int64_t, const T*, std::int64_t, T*, std::int64_t);
   using AddRows = void (*)(std::int64_t, std::int64_t, Matrix<T>, const T*, std::int64_t, T*, std::int64_t);
   int rows;           // of the tallest tile
+  int across;         // vectors of the widest
+  int registers;
   int lanes;
-  Tile tiles[13][2];  // by height, then by vectors less 1; null: take the next taller one
+  Tile tiles[13][4];  // by height, then by vectors less 1; null: take the next taller one
   Dots dots[9][5];    // by height and width; null: take the next lower one
   AddRows add_rows[5];
   Turn turn;
@@ -227,18 +229,22 @@ struct Kernels {
                                std::int64_t width) {                                                                   \
     turn<T, bytes>(from, apart, count, depth, to, width);                                                              \
   }                                                                                                                    \
-  template <class T>                                                                                                   \
-  constexpr Kernels<T> kernels_##suffix(int rows) {                                                                    \
-    Kernels<T> made{rows, int(bytes / sizeof(T)), {}, {}, {}, turn_##suffix<T>};                                       \
+  template <class T, int rows, int across, int registers>                                                              \
+  constexpr Kernels<T> kernels_##suffix() {                                                                            \
+    Kernels<T> made{rows, across, registers, int(bytes / sizeof(T)), {}, {}, {}, turn_##suffix<T>};                    \
     FJ_TILES(suffix, 1) FJ_TILES(suffix, 2) FJ_TILES(suffix, 3) FJ_TILES(suffix, 4) FJ_TILES(suffix, 6)                \
-    if (rows > 6) { FJ_TILES(suffix, 8) FJ_TILES(suffix, 12) }                                                         \
+    if constexpr (rows > 6) { FJ_TILES(suffix, 8) FJ_TILES(suffix, 12) }                                               \
     FJ_DOTS(suffix, 1) FJ_DOTS(suffix, 2) FJ_DOTS(suffix, 3) FJ_DOTS(suffix, 4)                                        \
     made.dots[8][1] = dots_##suffix<T, 8, 1>;                                                                          \
     return made;                                                                                                       \
   }
-#define FJ_TILES(suffix, height)                      \
-  made.tiles[height][0] = tile_##suffix<T, height, 1>; \
-  made.tiles[height][1] = tile_##suffix<T, height, 2>;
+#define FJ_TILES(suffix, height)                         \
+  made.tiles[height][0] = tile_##suffix<T, height, 1>;   \
+  made.tiles[height][1] = tile_##suffix<T, height, 2>;   \
+  if constexpr (across > 2) {                            \
+    made.tiles[height][2] = tile_##suffix<T, height, 3>; \
+    made.tiles[height][3] = tile_##suffix<T, height, 4>; \
+  }
 #define FJ_DOTS(suffix, height)                      \
   made.dots[height][1] = dots_##suffix<T, height, 1>; \
   made.dots[height][2] = dots_##suffix<T, height, 2>; \
@@ -271,12 +277,16 @@ std::atomic<ProductVectors>& vectors() {
 template <class T>
 const Kernels<T>& kernels() {
 #if defined(__x86_64__)
-  static constexpr Kernels<T> avx512 = kernels_avx512<T>(12), avx2 = kernels_avx2<T>(6);
+  static constexpr Kernels<T> avx512 = kernels_avx512<T, 12, 2, 32>(), avx2 = kernels_avx2<T, 6, 2, 16>();
   const ProductVectors used = vectors().load(std::memory_order_relaxed);
   if (used == ProductVectors::Avx512) return avx512;
   if (used == ProductVectors::Avx2) return avx2;
 #endif
-  static constexpr Kernels<T> baseline = kernels_baseline<T>(6);
+#if defined(__aarch64__)  // 24 sums, a row's vectors and a spread number are 29 of 32 registers
+  static constexpr Kernels<T> baseline = kernels_baseline<T, 6, 4, 32>();
+#else
+  static constexpr Kernels<T> baseline = kernels_baseline<T, 6, 2, 16>();
+#endif
   return baseline;
 }
 
@@ -344,7 +354,7 @@ struct Product {
 template <class T>
 bool multiply_packed(const Product<T>& x) {
   const Kernels<T>& all = kernels<T>();
-  const int width = 2 * all.lanes;
+  const int width = all.across * all.lanes;
   const std::int64_t depth = std::min(x.k, kDepth), most_rows = std::min(x.m, kRows / all.rows * all.rows),
                      most_columns = std::min(x.n, kColumns);
   const auto up = [](std::int64_t size, std::int64_t unit) { return (size + unit - 1) / unit * unit; };
@@ -376,14 +386,14 @@ bool multiply_packed(const Product<T>& x) {
           const auto wide = std::min<std::int64_t>(width, columns - j);
           const T* strip = right + j * here;
           std::int64_t step = width;
-          if (in_place && (wide == width || wide == all.lanes)) {
+          if (in_place && wide % all.lanes == 0) {
             strip = below.at(0, j);
             step = below.rows_apart;
           } else if (in_place) {
             pack(below.from(0, j), here, wide, width, right);
             strip = right;
           }
-          const int vectors = wide > all.lanes ? 2 : 1;
+          const int vectors = int(wide + all.lanes - 1) / all.lanes;
           const T* from = left;
           for (std::int64_t i = 0; i < rows;) {
             const int height = height_for(all, rows - i);
@@ -414,9 +424,9 @@ bool multiply_packed(const Product<T>& x) {
 template <class T>
 bool multiply_dots(const Product<T>& x) {
   const Kernels<T>& all = kernels<T>();
-  // Sixteen sums take as many registers; without AVX-512 there are no more. Of one column eight, to have work for two
+  // Sixteen sums take as many registers; some processors have no more. Of one column eight, to have work for two
   // units of four steps each.
-  const int wide = all.rows > 6 ? 4 : 3, tall = x.n == 1 ? 8 : all.rows > 6 ? 4 : 2;
+  const int wide = all.registers > 16 ? 4 : 3, tall = x.n == 1 ? 8 : all.registers > 16 ? 4 : 2;
   constexpr std::int64_t kStrip = 64;  // rows of a that stay in the cache for all columns of b
   for (std::int64_t i0 = 0; i0 < x.m; i0 += kStrip) {
     const std::int64_t end = std::min(x.m, i0 + kStrip);
@@ -488,11 +498,11 @@ bool multiply(Product<T> x, int threads) {
     return (each + of - 1) / of * of;
   };
   const auto border = [&](std::int64_t d) {
-    return double(unit(x.m, d, all.rows)) + double(unit(x.n, parts / d, 2 * all.lanes));
+    return double(unit(x.m, d, all.rows)) + double(unit(x.n, parts / d, all.across * all.lanes));
   };
   for (std::int64_t d = 1; d <= parts; ++d)
     if (parts % d == 0 && border(d) < border(down)) down = d;
-  Parts<T> made{x, method, unit(x.m, down, all.rows), unit(x.n, parts / down, 2 * all.lanes), parts / down};
+  Parts<T> made{x, method, unit(x.m, down, all.rows), unit(x.n, parts / down, all.across * all.lanes), parts / down};
   if (parts == 1) return method(x);
   parallel_for(parts, Parts<T>::run, &made, threads);
   return !made.failed;

@@ -36,7 +36,7 @@ bool runs_in_blocks(const std::string& text) {
 TEST(Blocks, attention_never_has_all_scores) {
   const std::string text = attention("2", "400", "600");
   EXPECT_TRUE(runs_in_blocks(text));
-  same_as_reference(text, operands(2, 400, 600), {.ulps = 64, .scale = 1, .kernels = 3, .levels = {"", "x86-64-v3"}});
+  same_as_reference(text, operands(2, 400, 600), {.ulps = 64, .scale = 1, .kernels = 3, .levels = {"", wide_level}});
 }
 
 TEST(Blocks, the_last_block_is_shorter_and_a_block_may_hold_the_end_of_one_matrix_and_the_begin_of_the_next) {

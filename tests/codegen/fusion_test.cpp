@@ -100,8 +100,8 @@ graph @f(%x: f32[50, 70], %i: i64[50, 1], %s: f64[50]) {
   %5 = sub %x, %4 : f32[50, 70]
   return %5
 })");
-  const std::string code = compile_llvm(graph, {.cpu = "x86-64-v3", .dump_ir = true})->text();
-  EXPECT_NE(code.find("<8 x float>"), std::string::npos);
+  const std::string code = compile_llvm(graph, {.cpu = wide_level, .dump_ir = true})->text();
+  EXPECT_NE(code.find(wide_level == "generic" ? "<4 x float>" : "<8 x float>"), std::string::npos);
 }
 
 TEST(Fusion, a_full_reduction_is_split) {
@@ -523,7 +523,7 @@ graph @f(%a: f32[900, 1037]) {
 })";
   // Accumulators of both are in memory where the whole is one launch; the second kind, in registers, is for the parts
   // threads take.
-  const std::string code = compile_llvm(parse(sums), {.cpu = "x86-64-v4", .dump_ir = true})->text();
+  const std::string code = compile_llvm(parse(sums), {.cpu = widest_level, .dump_ir = true})->text();
   EXPECT_NE(code.find("alloca [2112 x float]"), std::string::npos) << code;
   EXPECT_NE(code.find("phi <64 x float>"), std::string::npos) << code;
   for (int threads : {1, 8}) {  // eight take parts of a row

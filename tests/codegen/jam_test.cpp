@@ -20,7 +20,7 @@ std::string product(const std::string& dtype, std::int64_t m, std::int64_t n, st
 /// The loops and the machine code of a program, for the widest vectors.
 std::string listing(const std::string& graph) {
   CompileOptions options;
-  options.cpu = "x86-64-v4";
+  options.cpu = widest_level;
   options.dump_ir = true;
   return compile_llvm(parse(graph), options)->text();
 }

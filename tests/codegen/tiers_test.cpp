@@ -159,7 +159,7 @@ TEST_F(Tiers, CodeFromDiskCallsTheLibraryByName) {
 TEST_F(Tiers, AnotherMachinesCodeIsNotLoaded) {
   run(kSmall, on_disk());
   finish_background();
-  for (const char* level : {"x86-64-v3", "x86-64"}) {
+  for (const std::string& level : {wide_level, least_level}) {
     CompileOptions options = on_disk();
     options.cpu = level;
     reset_compiler_counts();

@@ -29,15 +29,29 @@ TEST(Elements, HalfRoundsToNearestEven) {
   EXPECT_EQ(BFloat::encode(3.4e38), 0x7f80);
 }
 
-TEST(Elements, FloatsBecomeIntegersAsOnX86) {
+TEST(Elements, FloatsBecomeIntegersAsOnThisProcessor) {
   const double nan = std::nan("");
   EXPECT_EQ(convert<std::int32_t>(-1.9), -1);
-  EXPECT_EQ(convert<std::int32_t>(3e9), INT32_MIN);
   EXPECT_EQ(convert<std::int32_t>(-2147483648.5), INT32_MIN);
+#if defined(__aarch64__)
+  EXPECT_EQ(convert<std::int32_t>(3e9f), INT32_MAX);
+  EXPECT_EQ(convert<std::int32_t>(3e9), -1294967296);
+  EXPECT_EQ(convert<std::int32_t>(nan), 0);
+  EXPECT_EQ(convert<std::int64_t>(1e19), INT64_MAX);
+  EXPECT_EQ(convert<std::uint32_t>(-1.0), UINT32_MAX);
+  EXPECT_EQ(convert<std::uint32_t>(-1.0f), 0u);
+  EXPECT_EQ(convert<std::uint32_t>(5e9f), UINT32_MAX);
+  EXPECT_EQ(convert<std::uint64_t>(2e19), UINT64_MAX);
+  EXPECT_EQ(convert<std::int16_t>(1e10f), -1);
+  EXPECT_EQ(convert<std::uint8_t>(-50.5f), 206);
+#else
+  EXPECT_EQ(convert<std::int32_t>(3e9), INT32_MIN);
   EXPECT_EQ(convert<std::int32_t>(nan), INT32_MIN);
   EXPECT_EQ(convert<std::int64_t>(1e19), INT64_MIN);
-  EXPECT_EQ(convert<std::uint32_t>(3e9), 3000000000u);
   EXPECT_EQ(convert<std::uint32_t>(-1.0), UINT32_MAX);
+#endif
+  EXPECT_EQ(convert<std::uint32_t>(-0.9), 0u);
+  EXPECT_EQ(convert<std::uint32_t>(3e9), 3000000000u);
   EXPECT_EQ(convert<std::uint8_t>(300.7), 44);
   EXPECT_EQ(convert<std::int8_t>(200.0f), -56);
   EXPECT_EQ(convert<std::uint64_t>(1.8e19), 18000000000000000000u);

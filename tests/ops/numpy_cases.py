@@ -40,7 +40,7 @@ SHAPES = {
     "triu": lambda x: np.triu(x, 1),
     "tril": lambda x: np.tril(x, -1),
     "where": lambda x: np.where(x > 0, x, 0),
-    "bits that are set": lambda x: [np.bitwise_count((x * 50).astype(dtype)) for dtype in "bBhHiIlL"],
+    "bits that are set": lambda x: [np.bitwise_count(((x if dtype.islower() else abs(x)) * 50).astype(dtype)) for dtype in "bBhHiIlL"],
     "bits of bools": lambda x: np.bitwise_count(x > 0),
     "bits of the lowest": lambda x: np.bitwise_count((x[0, 0] * 0).astype("b") + np.int8(-128)),
     "clip": lambda x: np.clip(x, 0, 1),

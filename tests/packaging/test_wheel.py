@@ -94,7 +94,7 @@ def test_checks_name_what_is_wrong(tmp_path):
 
 def test_tag_of_an_older_glibc_is_fit():
     tags = {"linux_x86_64": False, "manylinux_2_36_x86_64": False, "manylinux_2_28_x86_64": True, "manylinux2014_x86_64.manylinux_2_17_x86_64": True,
-            "manylinux_2_27_x86_64.manylinux_2_28_x86_64": True}
+            "manylinux_2_27_x86_64.manylinux_2_28_x86_64": True, "linux_aarch64": False, "manylinux_2_26_aarch64.manylinux_2_28_aarch64": True}
     assert {tag: wheel_checks.problems_of_tag(f"framejit-0.1.0-cp311-cp311-{tag}.whl") == [] for tag in tags} == tags
 
 
