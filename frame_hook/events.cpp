@@ -17,6 +17,7 @@ namespace fj {
 namespace {
 
 constexpr std::size_t kept = 256;  // events of one kind and function
+constexpr std::size_t kept_of_gone = 8;  // graphs of a function's pieces that were dropped
 
 constexpr BreakRow break_rows[] = {
 #define FJ_BREAK(number, name, what, remedy) {number, #name, what, remedy},
@@ -180,6 +181,10 @@ void Events::graph(GraphEvent event, const Program* program) {
   if (program && (code || log_enabled(Artifact::kernels, event.function)))
     if (const std::string steps = program->text(); !steps.empty())
       log(code ? Artifact::code : Artifact::kernels, "framejit: kernels of " + event.function + "\n" + steps);
+  // Where room is short a piece is dropped and made again, any number of times.
+  const auto is_gone = [](const GraphEvent& other) { return other.segment.expired(); };
+  if (std::size_t(std::count_if(graphs_.begin(), graphs_.end(), is_gone)) > kept_of_gone)
+    graphs_.erase(std::find_if(graphs_.begin(), graphs_.end(), is_gone));
   if (graphs_.size() < kept) graphs_.push_back(std::move(event));
 }
 

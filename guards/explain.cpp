@@ -13,16 +13,12 @@ using guard_program::ArrayCheck;
 using guard_program::Step;
 using Kind = Step::Kind;
 
-constexpr std::string_view templates[] = {
+constexpr std::string_view guard_texts[] = {
 #define FJ_GUARD(name, order, looks_at, text) text,
 #include "guards/guard.def"
 };
 
 constexpr std::string_view comparisons[] = {"<", "<=", "==", "!=", ">", ">="};  // Py_LT...
-
-void replace(std::string& text, std::string_view what, const std::string& with) {
-  if (auto at = text.find(what); at != std::string::npos) text.replace(at, what.size(), with);
-}
 
 std::string list(const Dims& dims) {
   std::string text;
@@ -85,24 +81,24 @@ std::string joined(const std::vector<SourceRef>& sources) {
 }  // namespace
 
 std::string Guard::text() const {
-  std::string result(templates[int(kind)]);
+  std::string result(guard_texts[int(kind)]);
   if (kind == GuardKind::TypeVersion && !names.empty()) {
     std::string attributes;
     for (std::size_t i = 0; i < names.size(); i += 2)
       if (const char* name = PyUnicode_AsUTF8(names[i].get()))
         attributes += (attributes.empty() ? "" : ", ") + source->text() + "." + name;
-    replace(result, "{source}", attributes);
+    fill_in(result, "{source}", attributes);
   }
-  if (source) replace(result, "{source}", source->text());
-  replace(result, "{object}", object_text);
-  replace(result, "{others}", joined(others));
-  if (array) replace(result, "{array}", expected_text(*array));
-  replace(result, "{symbol}", "s" + std::to_string(symbol.index));
-  if (left) replace(result, "{left}", left->text());
-  if (right) replace(result, "{right}", right->text());
-  if (kind == GuardKind::Relation) replace(result, "{number}", std::string(comparisons[number]));
-  if (kind == GuardKind::GradMode) replace(result, "{number}", number ? "on" : "off");
-  replace(result, "{number}", std::to_string(number));
+  if (source) fill_in(result, "{source}", source->text());
+  fill_in(result, "{object}", object_text);
+  fill_in(result, "{others}", joined(others));
+  if (array) fill_in(result, "{array}", expected_text(*array));
+  fill_in(result, "{symbol}", "s" + std::to_string(symbol.index));
+  if (left) fill_in(result, "{left}", left->text());
+  if (right) fill_in(result, "{right}", right->text());
+  if (kind == GuardKind::Relation) fill_in(result, "{number}", std::string(comparisons[number]));
+  if (kind == GuardKind::GradMode) fill_in(result, "{number}", number ? "on" : "off");
+  fill_in(result, "{number}", std::to_string(number));
   return result;
 }
 

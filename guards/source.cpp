@@ -19,7 +19,7 @@
 namespace fj {
 namespace {
 
-constexpr std::string_view templates[] = {
+constexpr std::string_view source_texts[] = {
 #define FJ_SOURCE(name, text) text,
 #include "guards/source.def"
 };
@@ -91,11 +91,11 @@ bool has_plain_repr(PyObject* object) {
          type == &PyBool_Type || type == &PyUnicode_Type || type == &PyBytes_Type || type == &PyComplex_Type;
 }
 
-void replace(std::string& text, std::string_view what, const std::string& with) {
-  if (auto at = text.find(what); at != std::string::npos) text.replace(at, what.size(), with);
-}
-
 }  // namespace
+
+void fill_in(std::string& text, std::string_view hole, const std::string& with) {
+  if (auto at = text.find(hole); at != std::string::npos) text.replace(at, hole.size(), with);
+}
 
 std::string describe_object(PyObject* object) {
   if (!object) return "nothing";
@@ -146,15 +146,15 @@ std::string result_text(const Source& source) {
 
 std::string Source::text() const {
   if (kind == SourceKind::Result) return result_text(*this);
-  std::string result(templates[int(kind)]);
-  if (!operands.empty()) replace(result, "{operands}", operands[0]->text());
-  if (base) replace(result, "{base}", base->text());
-  replace(result, "{index}", std::to_string(index));
+  std::string result(source_texts[int(kind)]);
+  if (!operands.empty()) fill_in(result, "{operands}", operands[0]->text());
+  if (base) fill_in(result, "{base}", base->text());
+  fill_in(result, "{index}", std::to_string(index));
   if (key) {
     // In brackets and for constants: the value; else the key is a name.
     bool name =
         PyUnicode_Check(key.get()) && result.find("[{key}]") == std::string::npos && kind != SourceKind::Constant;
-    replace(result, "{key}", name ? utf8(key.get()) : describe_object(key.get()));
+    fill_in(result, "{key}", name ? utf8(key.get()) : describe_object(key.get()));
   }
   return result;
 }

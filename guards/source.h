@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -101,5 +102,8 @@ bool is_made_anew(SourceRef source);
 /// How an object is named in guards and messages. Runs no Python code: values of builtin types by repr, the
 /// rest by what they are ("function relu", "Encoder object").
 std::string describe_object(PyObject* object);
+
+/// Of the texts of source.def and guard.def: what stands in the place of the first such hole.
+void fill_in(std::string& text, std::string_view hole, const std::string& with);
 
 }  // namespace fj

@@ -6,8 +6,9 @@
 #include <atomic>
 #include <utility>
 
-#include "runtime/kept_block.h"
+#include "runtime/base/clock.h"
 #include "runtime/float_flags.h"
+#include "runtime/kept_block.h"
 #include "runtime/scratch.h"
 #include "runtime/special_values.h"
 #include "runtime/strided_copy.h"
@@ -304,7 +305,7 @@ struct Launcher::BlocksLaunch {
     std::uint32_t status = 0;
     for (std::size_t s = 0; s < blocks.steps.size(); ++s) {
       const ProgramStep& step = blocks.steps[s];
-      const std::int64_t started = profile ? ProfiledRun::now() : 0;
+      const std::int64_t started = profile ? nanoseconds_now() : 0;
       if (step.kind == StepKind::Matmul) {
         const OneThreadProducts alone;
         status |= launcher.multiply_rows(step.matmul, symbols, here.data(), first, last);
@@ -316,7 +317,7 @@ struct Launcher::BlocksLaunch {
             run_kernel(kernel.code->function(), kernel.buffers.empty() ? here.data() : gathered.data(), symbols.data(),
                        first / each, last / each, std::size_t(kernel.scratch_bytes.evaluate(symbols)));
       }
-      if (profile) profile->add_part(account + int(s), ProfiledRun::now() - started);
+      if (profile) profile->add_part(account + int(s), nanoseconds_now() - started);
     }
     return status;
   }
@@ -342,10 +343,10 @@ std::uint32_t Launcher::blocks(const ProgramBlocks& blocks, std::span<const std:
   if (!shared.place(0, own, here.data())) return kHostFailed;
   std::uint32_t status = 0;
   for (const ProgramStep& step : blocks.steps) {
-    const std::int64_t started = profile ? ProfiledRun::now() : 0;
+    const std::int64_t started = profile ? nanoseconds_now() : 0;
     status |= step.kind == StepKind::Matmul ? multiply(step.matmul, symbols, here.data(), lock)
                                             : kernel(step.kernel, symbols, here.data(), lock);
-    if (profile) profile->add_part(account++, ProfiledRun::now() - started);
+    if (profile) profile->add_part(account++, nanoseconds_now() - started);
     if (status & kInterrupted) break;
   }
   return status;

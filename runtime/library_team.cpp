@@ -10,8 +10,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <string>
+
+#include "runtime/base/clock.h"
 
 namespace fj {
 namespace {
@@ -21,11 +22,6 @@ constexpr std::int64_t kWorthWaking = 100'000;
 // Loops on the team before our own threads are tried again: the library may have long stopped using it.
 constexpr int kStay = 256;
 constexpr int kMostPatience = 4096;
-
-std::int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 struct Loaded {
   unsigned long long loads = 0;
@@ -100,15 +96,15 @@ bool LibraryTeam::wanted(int threads) { return in_use_ && !forgotten_ && most_th
 
 void LibraryTeam::run(void (*body)(void*), void* context, int threads) {
   Watched watched{body, context, &this_thread};
-  const std::int64_t begin = now();
+  const std::int64_t begin = nanoseconds_now();
   parallel_(
       [](void* data) {
         auto& job = *static_cast<Watched*>(data);
         job.body(job.context);
-        if (&this_thread == job.caller) job.caller_done = now();
+        if (&this_thread == job.caller) job.caller_done = nanoseconds_now();
       },
       &watched, unsigned(threads), 0);
-  const std::int64_t end = now(), waited = end - watched.caller_done, worked = watched.caller_done - begin;
+  const std::int64_t end = nanoseconds_now(), waited = end - watched.caller_done, worked = watched.caller_done - begin;
   if (waited > std::max(worked, kWorthWaking)) {
     in_use_ = false;
     left_ = patience_;

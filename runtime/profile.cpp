@@ -1,9 +1,9 @@
 #include "runtime/profile.h"
 
-#include <chrono>
 #include <mutex>
 #include <unordered_map>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/fork_lock.h"
 
 namespace fj {
@@ -67,18 +67,13 @@ std::vector<ProgramProfile> profile_so_far() {
   return record().programs;
 }
 
-std::int64_t ProfiledRun::now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 ProfiledRun::ProfiledRun(std::uint64_t program, const std::string& name, std::span<const StepAccount> accounts,
                          bool on_device)
     : program_(program),
       name_(name),
       accounts_(accounts),
       on_device_(on_device),
-      begun_(now()),
+      begun_(nanoseconds_now()),
       nanoseconds_(accounts.size()),
       parts_(accounts.size()) {}
 
@@ -97,7 +92,7 @@ std::string ProfiledRun::label(int first, int count) const {
 }
 
 void ProfiledRun::end(int first, int count) {
-  const std::int64_t passed = now() - started_;
+  const std::int64_t passed = nanoseconds_now() - started_;
   if (count == 1) {
     nanoseconds_[std::size_t(first)] += passed;
     return;
@@ -111,7 +106,7 @@ void ProfiledRun::end(int first, int count) {
 }
 
 void ProfiledRun::finish(std::span<const std::int64_t> symbols) {
-  const std::int64_t passed = now() - begun_;
+  const std::int64_t passed = nanoseconds_now() - begun_;
   std::lock_guard lock(record().mutex);
   if (!is_profiling()) return;
   ProgramProfile& program = entry(program_, name_, accounts_, on_device_);

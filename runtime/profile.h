@@ -52,7 +52,6 @@ class ProfiledRun {
   ProfiledRun(std::uint64_t program, const std::string& name, std::span<const StepAccount> accounts, bool on_device);
   ProfiledRun(const ProfiledRun&) = delete;
 
-  static std::int64_t now();  // nanoseconds
   /// "exp, mul (model.py:12)" of the steps of the accounts [first, first + count).
   std::string label(int first, int count) const;
   /// What follows until `end` is the steps of the accounts [first, first + count).

@@ -23,6 +23,7 @@
 #include <immintrin.h>
 #endif
 
+#include "runtime/base/clock.h"
 #include "runtime/base/room.h"
 #include "runtime/control_group.h"
 #include "runtime/library_team.h"
@@ -63,11 +64,6 @@ constexpr int kSlots = 16;
 constexpr int kSpins = 500;
 
 thread_local bool inside = false;
-
-std::int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 /// Threads beside the caller as set, or -1. Outside the pool: a forked child keeps its parent's choice.
 std::atomic<int> workers_wanted{-1};
@@ -231,7 +227,7 @@ void parallel_for(std::int64_t chunks, void (*body)(void* context, std::int64_t 
   mine->next.store(0, std::memory_order_relaxed);
   mine->helped.store(false, std::memory_order_relaxed);
   const bool watched = on_main_thread();
-  const std::int64_t begin = watched ? now() : 0;
+  const std::int64_t begin = watched ? nanoseconds_now() : 0;
   mine->open.store(true, std::memory_order_seq_cst);
   p.epoch.fetch_add(1, std::memory_order_seq_cst);
   if (p.sleeping.load(std::memory_order_seq_cst) > 0) p.epoch.notify_all();
@@ -245,7 +241,7 @@ void parallel_for(std::int64_t chunks, void (*body)(void* context, std::int64_t 
     else
       mine->users.wait(users, std::memory_order_seq_cst);
   }
-  if (watched) library_team().note_own(mine->helped.load(std::memory_order_relaxed), now() - begin);
+  if (watched) library_team().note_own(mine->helped.load(std::memory_order_relaxed), nanoseconds_now() - begin);
   mine->taken.store(false, std::memory_order_release);
 }
 

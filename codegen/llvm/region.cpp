@@ -292,12 +292,12 @@ class RegionEmitter {
   std::map<int, llvm::MDNode*> scopes_;
 };
 
-struct Emitted {
+struct EmittedRegion {
   llvm::LLVMContext context;
   std::unique_ptr<llvm::Module> module;
 };
 
-void emit(const Region& region, const Target& target, Tier tier, Emitted& emitted) {
+void emit_region(const Region& region, const Target& target, Tier tier, EmittedRegion& emitted) {
   emitted.module = make_module(emitted.context, target);
   RegionEmitter(tier == Tier::Quick ? region : region::in_chunks(region), target.machine, *emitted.module).run();
 }
@@ -305,8 +305,8 @@ void emit(const Region& region, const Target& target, Tier tier, Emitted& emitte
 }  // namespace
 
 std::unique_ptr<CompiledRegion> compile_region(const Region& region, const Target& target, Tier tier) {
-  Emitted emitted;
-  emit(region, target, tier, emitted);
+  EmittedRegion emitted;
+  emit_region(region, target, tier, emitted);
   auto compiled = std::make_unique<CompiledRegion>();
   compiled->code_ = link(generate(*emitted.module, target, Tier::Optimised, Passes::Loops), kKernelSymbol,
                          region.name + ": loop");
@@ -315,8 +315,8 @@ std::unique_ptr<CompiledRegion> compile_region(const Region& region, const Targe
 }
 
 std::string region_listing(const Region& region, const Target& target) {
-  Emitted emitted;
-  emit(region, target, Tier::Optimised, emitted);
+  EmittedRegion emitted;
+  emit_region(region, target, Tier::Optimised, emitted);
   return listing(*emitted.module, target, Passes::Loops);
 }
 

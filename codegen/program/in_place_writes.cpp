@@ -85,10 +85,6 @@ void rename_stores(std::vector<Statement>& body, int from, int to) {
   }
 }
 
-void add_once(std::vector<int>& list, int item) {
-  if (!contains(list, item)) list.push_back(item);
-}
-
 class Commits {
  public:
   Commits(LoweredProgram& program, bool may_trap) : program_(program), may_trap_(may_trap) {}

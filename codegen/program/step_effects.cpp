@@ -11,10 +11,6 @@ using namespace loop;
 
 namespace {
 
-void add_once(std::vector<int>& list, int item) {
-  if (std::find(list.begin(), list.end(), item) == list.end()) list.push_back(item);
-}
-
 void collect_stores(const std::vector<Statement>& body, std::vector<int>& buffers) {
   for (const Statement& statement : body) {
     if (is_store(statement.kind)) add_once(buffers, statement.buffer);
@@ -49,6 +45,10 @@ bool computes_floats(const LoweredProgram& program, const Kernel& kernel) {
 }
 
 }  // namespace
+
+void add_once(std::vector<int>& list, int item) {
+  if (std::find(list.begin(), list.end(), item) == list.end()) list.push_back(item);
+}
 
 StepTouches touches(const LoweredProgram& program, const ProgramStep& step) {
   StepTouches found;

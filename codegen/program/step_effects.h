@@ -12,6 +12,8 @@ struct StepTouches {
   std::vector<int> reads, writes;
 };
 
+void add_once(std::vector<int>& list, int item);
+
 StepTouches touches(const LoweredProgram& program, const ProgramStep& step);
 
 /// `may_trap`: IEEE conditions fail the program. A commit does not fail: what it could report, an earlier step has.

@@ -185,6 +185,23 @@ def test_caches_are_bounded_in_bytes_and_the_least_recently_used_goes():
     assert framejit.cache_info()["segments"] == 13
 
 
+def test_pieces_that_are_dropped_and_made_again_leave_few_graphs():
+    """Of one function hundreds were kept, which no bound counted."""
+    framejit.reset()
+    functions = [eval(f"lambda x: x * {k} + 1") for k in range(4)]
+    compiled = [framejit.compile(f) for f in functions]
+    for f in compiled:
+        f(X)
+    one = framejit.cache_info()["bytes"] // 4
+    framejit.reset()
+    compiled = [framejit.compile(f, kept_bytes=one) for f in functions]
+    for _ in range(40):
+        for f, plain in zip(compiled, functions):
+            assert (f(X) == plain(X)).all()
+    assert framejit.cache_info()["segments"] > 120
+    assert all(0 < len(framejit.explain(f).so_far().graphs) <= 10 for f in compiled)
+
+
 def counted(source, arguments=(X,), after=lambda result: None, **names):
     """The bytes that the pieces of a new function count."""
     framejit.reset()
