@@ -6,7 +6,6 @@
 #include <atomic>
 #include <utility>
 
-#include "runtime/base/clock.h"
 #include "runtime/float_flags.h"
 #include "runtime/kept_block.h"
 #include "runtime/scratch.h"

@@ -3,7 +3,6 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "runtime/base/clock.h"
 #include "runtime/base/fork_lock.h"
 
 namespace fj {

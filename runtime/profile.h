@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/clock.h"
 #include "runtime/program.h"
 
 namespace fj {
@@ -55,7 +56,7 @@ class ProfiledRun {
   /// "exp, mul (model.py:12)" of the steps of the accounts [first, first + count).
   std::string label(int first, int count) const;
   /// What follows until `end` is the steps of the accounts [first, first + count).
-  void start() { started_ = now(); }
+  void start() { started_ = nanoseconds_now(); }
   /// The time since `start` goes to the steps by what `add_part` was told of each.
   void end(int first, int count);
   /// Of step `account`, which runs beside others between `start` and `end`.
