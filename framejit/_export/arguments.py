@@ -15,7 +15,8 @@ from framejit._errors import GraphError
 from framejit._graph import code
 from framejit._graph.dtypes import NAMES, graph_name, library_name
 from framejit._graph.nodes import ArrayType
-from framejit._graph.signature import field, place_text
+from framejit._graph.face import field
+from framejit._graph.signature import place_text
 
 _DEVICE = re.compile(r"[a-z]+(:\d+)?")
 

@@ -17,6 +17,7 @@ from framejit._export.ranges import holds, intervals, quotient
 from framejit._graph import signature as signatures
 from framejit._graph.calls import refuse_without_text
 from framejit._graph.capture import captured, dynamic_sizes, name_of, signature_of
+from framejit._graph.face import face_of
 from framejit._graph.files import read, save as save_graph
 from framejit._graph.library import stopped, write_stops
 from framejit._graph.signature import Saved
@@ -242,7 +243,7 @@ def export(function, args, kwargs=None, *, dynamic_shapes=None, training=False):
     write_stops(graph, stopped(graph))
     graph._composites = []
     try:
-        signatures.face(signature, graph._as_core(), capture.library, None, None)
+        face_of(signature, graph._as_core(), capture.library, None, None)
     except GraphError as error:
         raise GraphError(f"framejit.export: {name_of(function)} can't be a program: {error}") from None
     program = ExportedProgram(graph)

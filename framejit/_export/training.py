@@ -5,7 +5,7 @@ import threading
 from framejit import _core
 from framejit._errors import GraphError
 from framejit._export import arguments, library
-from framejit._graph import signature as signatures
+from framejit._graph.face import face_of
 from framejit._graph.calls import refuse_without_text
 from framejit._graph.core import from_core
 
@@ -53,7 +53,7 @@ class TrainingProgram:
         self._name_inputs()
         self._kept = threading.local()
         described = {**saved.signature, "result": _of_outputs(saved.signature["result"], itertools.count())}
-        self._face = signatures.face(described, self._whole._as_core(), saved.library, self._body, saved.state)
+        self._face = face_of(described, self._whole._as_core(), saved.library, self._body, saved.state)
 
     signature = property(lambda self: self.program.signature)
     state = property(lambda self: self.program.state)

@@ -19,6 +19,7 @@ from framejit._graph import signature as signatures
 from framejit._graph.calls import is_text, refuse_without_text
 from framejit._graph.core import check_call, from_core
 from framejit._graph.dtypes import graph_name
+from framejit._graph.face import face_of
 from framejit._graph.library import stopped, write_stops
 from framejit._graph.nodes import ArrayType
 from framejit._support.files import write_whole
@@ -61,7 +62,7 @@ def save(graph, path, cpu=None):
     if signature is not None:
         try:
             signatures.check_results(graph)
-            signatures.face(signature, core, library, None, None)
+            face_of(signature, core, library, None, None)
         except GraphError as error:
             raise GraphError(f"{graph._title()} can't be saved: {error}") from None
     entries, arrays = [], {}
@@ -132,7 +133,7 @@ class FileContents:
                     raise GraphError(f"the input {number} comes from nowhere")
                 if "state" in entry and number not in self.saved.state:
                     raise GraphError(f"there is no array for the input {number}")
-            return signatures.face(self.saved.signature, self.core, self.saved.library, body, self.saved.state)
+            return face_of(self.saved.signature, self.core, self.saved.library, body, self.saved.state)
         except (GraphError, KeyError, TypeError, ValueError, AttributeError, SyntaxError, RecursionError, IndexError) as error:
             raise self.damaged(f"its signature: {error}") from None
 

@@ -2,6 +2,7 @@
 from framejit._api import compile_with_passes
 from framejit._errors import GraphError
 from framejit._graph import signature
+from framejit._graph.face import face_of
 
 
 def compiled(graph, backend=None, options=None, library=None, state=None, on_device=True):
@@ -25,5 +26,5 @@ def compiled(graph, backend=None, options=None, library=None, state=None, on_dev
         except GraphError as error:
             raise GraphError(f"{graph._title()} can't be called as its function: {error}") from None
         described = saved.signature if on_device else signature.on_any_device(saved.signature)
-        function = signature.face(described, core, library, function, saved.state if state is None else state)
+        function = face_of(described, core, library, function, saved.state if state is None else state)
     return compile_with_passes(function, None, backend=backend, **options)
