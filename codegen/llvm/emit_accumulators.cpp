@@ -72,7 +72,7 @@ Value* Emitter::rank(const AccumulatorInfo& info, Value* value) {
     result = b.CreateXor(value, number(llvm::APInt::getSignMask(bits)));
   }
   if (!largest) result = b.CreateNot(result);
-  return floats ? b.CreateSelect(b.CreateFCmpUNO(value, value), number(llvm::APInt::getSignedMaxValue(bits)), result)
+  return floats ? b.CreateSelect(ops_.is_nan(value), number(llvm::APInt::getSignedMaxValue(bits)), result)
                 : result;
 }
 
@@ -81,9 +81,9 @@ Emitter::Found Emitter::extremum(const AccumulatorInfo& info, Found earlier, Fou
   const bool largest = info.reduction == Reduction::ArgMax;
   Value* wins;
   if (is_float(info.dtype)) {
-    wins = largest ? b.CreateFCmpUGT(later.value, earlier.value)
-                   : b.CreateFCmpULT(later.value, earlier.value);  // a NaN wins
-    wins = b.CreateAnd(wins, b.CreateFCmpORD(earlier.value, earlier.value));                             // and stays
+    const auto beyond = largest ? llvm::CmpInst::FCMP_UGT : llvm::CmpInst::FCMP_ULT;
+    wins = ops_.compare_quietly(beyond, later.value, earlier.value);  // a NaN wins, and stays
+    wins = b.CreateAnd(wins, ops_.compare_quietly(llvm::CmpInst::FCMP_ORD, earlier.value, earlier.value));
   } else {
     const bool is_signed = is_signed_integer(info.dtype);
     wins =

@@ -114,7 +114,7 @@ Machine describe(const llvm::TargetMachine& target) {
   Machine machine;
 #if defined(__aarch64__)
   machine.vector_registers = 32;
-  machine.saturates = machine.converts_i64 = machine.fma = machine.f16c = true;
+  machine.saturates = machine.converts_i64 = machine.loud_compares = machine.fma = machine.f16c = true;
   const int length = has("sve") ? prctl(PR_SVE_GET_VL) : -1;
   if (length >= 0 && (length & PR_SVE_VL_LEN_MASK) > 16)
     machine.vector_bytes = machine.scalable_bytes = std::min(length & PR_SVE_VL_LEN_MASK, 64);

@@ -11,6 +11,7 @@ struct Machine {
   int scalable_bytes = 0;   // SVE's vectors, where they are longer than 16 bytes
   bool saturates = false;   // float to integer: the nearest one there is, 0 for NaN (elements.h); else as x86 does
   bool converts_i64 = false;  // between vectors of 64-bit integers and of doubles
+  bool loud_compares = false;  // comparing vectors is an invalid operation where there is a NaN, but for equality
   bool avx512 = false;  // F, BW, DQ and VL together
   bool avx2 = false;
   bool fma = false;

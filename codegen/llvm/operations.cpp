@@ -128,7 +128,7 @@ Value* Operations::float_to_brain(Value* value, bool copied) {
   Value* bits = b.CreateBitCast(value, ints);
   Value* odd = b.CreateAnd(b.CreateLShr(bits, word(16)), word(1));
   Value* rounded = b.CreateLShr(b.CreateAdd(b.CreateAdd(bits, word(0x7fff)), odd), word(16));
-  Value* nan = b.CreateFCmpUNO(value, value);
+  Value* nan = is_nan(value);
   return b.CreateTrunc(b.CreateSelect(nan, copied ? b.CreateLShr(bits, word(16)) : word(0x7fc0), rounded),
                        wide(b.getInt16Ty()));
 }
@@ -165,8 +165,8 @@ Value* Operations::truncate_to_odd(Value* x) {
   llvm::Type* ints = wide(b.getInt32Ty());
   Value* narrow = b.CreateFPTrunc(x, wide(b.getFloatTy()));
   Value* back = b.CreateFPExt(narrow, x->getType());
-  Value* inexact = b.CreateFCmpONE(back, x);
-  Value* beyond = b.CreateFCmpOGT(call(llvm::Intrinsic::fabs, {back}), call(llvm::Intrinsic::fabs, {x}));
+  Value* inexact = compare_quietly(llvm::CmpInst::FCMP_ONE, back, x);
+  Value* beyond = compare_quietly(llvm::CmpInst::FCMP_OGT, call(llvm::Intrinsic::fabs, {back}), call(llvm::Intrinsic::fabs, {x}));
   Value* bits = b.CreateBitCast(narrow, ints);
   Value* towards_zero = b.CreateSub(bits, b.CreateZExt(beyond, ints));
   Value* odd = b.CreateOr(towards_zero, llvm::ConstantInt::get(ints, 1));
@@ -294,6 +294,24 @@ Value* Operations::compare(llvm::CmpInst::Predicate predicate, Value* x, Value* 
                                   llvm::fp::ebStrict);
 }
 
+Value* Operations::compare_quietly(llvm::CmpInst::Predicate predicate, Value* x, Value* y) {
+  if (!conditions || !machine_.loud_compares || !x->getType()->isVectorTy()) return b.CreateFCmp(predicate, x, y);
+  const auto [magnitude, infinity] = magnitude_bits(x);
+  if (predicate == llvm::CmpInst::FCMP_UNO && x == y) return b.CreateICmpUGT(magnitude, infinity);
+  if (predicate == llvm::CmpInst::FCMP_ORD && x == y) return b.CreateICmpULE(magnitude, infinity);
+  return compare(predicate, x, y);
+}
+
+std::pair<Value*, Value*> Operations::magnitude_bits(Value* x) {
+  llvm::Type* type = x->getType();
+  const unsigned width = type->getScalarSizeInBits();
+  llvm::Type* bits = b.getIntNTy(width);
+  if (type->isVectorTy()) bits = llvm::VectorType::getInteger(llvm::cast<llvm::VectorType>(type));
+  const llvm::APInt infinity = llvm::APFloat::getInf(type->getScalarType()->getFltSemantics()).bitcastToAPInt();
+  return {b.CreateAnd(b.CreateBitCast(x, bits), llvm::ConstantInt::get(bits, llvm::APInt::getSignedMaxValue(width))),
+          llvm::ConstantInt::get(bits, infinity)};
+}
+
 Value* Operations::fence(Value* value) {
   llvm::Type* type = value->getType();
   if (type->isFPOrFPVectorTy()) return call(llvm::Intrinsic::arithmetic_fence, {value});
@@ -330,14 +348,8 @@ void Operations::note_if_nan(const Val& value, bool or_infinite) {
     llvm::Type* type = part ? part->getType() : nullptr;
     if (!type || !type->isFPOrFPVectorTy()) continue;
     // inf - inf is NaN, which doesn't count as invalid here: it is compared as bits.
-    const unsigned width = type->getScalarSizeInBits();
-    llvm::Type* bits = b.getIntNTy(width);
-    if (type->isVectorTy()) bits = llvm::VectorType::getInteger(llvm::cast<llvm::VectorType>(type));
-    Value* magnitude =
-        b.CreateAnd(b.CreateBitCast(part, bits), llvm::ConstantInt::get(bits, llvm::APInt::getSignedMaxValue(width)));
-    const llvm::APInt infinity = llvm::APFloat::getInf(type->getScalarType()->getFltSemantics()).bitcastToAPInt();
-    llvm::Value* limit = llvm::ConstantInt::get(bits, infinity);
-    report(or_infinite ? b.CreateICmpUGE(magnitude, limit) : b.CreateICmpUGT(magnitude, limit), kNotFinite);
+    const auto [magnitude, infinity] = magnitude_bits(part);
+    report(or_infinite ? b.CreateICmpUGE(magnitude, infinity) : b.CreateICmpUGT(magnitude, infinity), kNotFinite);
   }
 }
 

@@ -63,6 +63,9 @@ class Operations {
   /// Of floats. Quiet if conditions are collected: comparing NaN is no invalid operation (the processor's
   /// ordered comparisons, and its minimum and maximum, say it is). What is compared is computed.
   llvm::Value* compare(llvm::CmpInst::Predicate predicate, llvm::Value* a, llvm::Value* b_value);
+  /// Of floats, for what is no comparison of the user's: quiet, and the optimiser may do without.
+  llvm::Value* compare_quietly(llvm::CmpInst::Predicate predicate, llvm::Value* a, llvm::Value* b_value);
+  llvm::Value* is_nan(llvm::Value* x) { return compare_quietly(llvm::CmpInst::FCMP_UNO, x, x); }
   /// The value, and nothing can be concluded from how it was made if conditions are collected: what raises them is
   /// executed, for all lanes, and not at compile time. Costs vectors no instruction.
   Val executed(const Val& value);
@@ -81,6 +84,8 @@ class Operations {
 
  private:
   llvm::Value* fence(llvm::Value* value);
+  /// A float without its sign, and infinity, as integers: NaN is above.
+  std::pair<llvm::Value*, llvm::Value*> magnitude_bits(llvm::Value* x);
   /// The value, of which an optimiser knows nothing where a constant is near that has no place among integers.
   llvm::Value* hidden(llvm::Value* value);
   /// A constant, as if a caller had given it.

@@ -69,7 +69,7 @@ Val sign(Operations& ops, DType, DType operand, Args args) {
   if (operand == DType::Bool) return {x};
   if (is_float(operand)) {
     Value* zero = ops.number(operand, 0);
-    Value* nan = ops.b.CreateFCmpUNO(x, x);
+    Value* nan = ops.is_nan(x);
     Value* result =
         ops.select(ops.compare(llvm::CmpInst::FCMP_OGT, x, zero), ops.number(operand, 1),
                    ops.select(ops.compare(llvm::CmpInst::FCMP_OLT, x, zero), ops.number(operand, -1), zero));
@@ -127,15 +127,14 @@ Val rounding(Operations& ops, DType, DType operand, Args args) {
 
 Value* infinity(Operations& ops, DType operand) { return llvm::ConstantFP::getInfinity(ops.wide(operand)); }
 
-Value* nan_part(Operations& ops, Value* x) { return ops.b.CreateFCmpUNO(x, x); }
 Value* inf_part(Operations& ops, DType dtype, Value* x) {
   return ops.b.CreateFCmpOEQ(ops.call(llvm::Intrinsic::fabs, {x}), infinity(ops, dtype));
 }
 
 Val is_nan(Operations& ops, DType, DType operand, Args args) {
-  if (is_complex(operand)) return {ops.b.CreateOr(nan_part(ops, args[0].real), nan_part(ops, args[0].imaginary))};
+  if (is_complex(operand)) return {ops.b.CreateOr(ops.is_nan(args[0].real), ops.is_nan(args[0].imaginary))};
   if (!is_float(operand)) return {ops.integer(DType::Bool, 0)};
-  return {nan_part(ops, args[0].real)};
+  return {ops.is_nan(args[0].real)};
 }
 
 Val is_inf(Operations& ops, DType, DType operand, Args args) {
@@ -378,13 +377,14 @@ Val comparison(Operations& ops, DType, DType operand, Args args) {
   while (row->operation != op) ++row;
   const Val &x = args[0], &y = args[1];
   if (is_complex(operand)) {
-    Value* real = b.CreateFCmp(row->floats, x.real, y.real);
-    Value* imaginary = b.CreateFCmp(row->floats, x.imaginary, y.imaginary);
+    Value* real = ops.compare_quietly(row->floats, x.real, y.real);
+    Value* imaginary = ops.compare_quietly(row->floats, x.imaginary, y.imaginary);
     if (op == Op::eq) return {b.CreateAnd(real, imaginary)};
     if (op == Op::ne) return {b.CreateOr(real, imaginary)};
     // Ordered by the real part, then by the imaginary one.
     constexpr auto strict = op == Op::lt || op == Op::le ? CmpInst::FCMP_OLT : CmpInst::FCMP_OGT;
-    return {b.CreateOr(b.CreateFCmp(strict, x.real, y.real), b.CreateAnd(b.CreateFCmpOEQ(x.real, y.real), imaginary))};
+    return {b.CreateOr(ops.compare_quietly(strict, x.real, y.real),
+                       b.CreateAnd(b.CreateFCmpOEQ(x.real, y.real), imaginary))};
   }
   if (is_float(operand)) return {ops.compare(row->floats, x.real, y.real)};
   return {b.CreateICmp(is_signed_integer(operand) ? row->signed_integers : row->unsigned_integers, x.real, y.real)};

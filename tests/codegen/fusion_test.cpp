@@ -524,8 +524,10 @@ graph @f(%a: f32[900, 1037]) {
   // Accumulators of both are in memory where the whole is one launch; the second kind, in registers, is for the parts
   // threads take.
   const std::string code = compile_llvm(parse(sums), {.cpu = widest_level, .dump_ir = true})->text();
-  EXPECT_NE(code.find("alloca [2112 x float]"), std::string::npos) << code;
-  EXPECT_NE(code.find("phi <64 x float>"), std::string::npos) << code;
+  if (widest_level == "x86-64-v4") {  // the numbers are those of its vectors
+    EXPECT_NE(code.find("alloca [2112 x float]"), std::string::npos) << code;
+    EXPECT_NE(code.find("phi <64 x float>"), std::string::npos) << code;
+  }
   for (int threads : {1, 8}) {  // eight take parts of a row
     set_thread_count(threads);
     same_as_reference(sums, {sample(DType::F32, {900, 1037}, 1)}, {.ulps = 64, .scale = 1});

@@ -5,9 +5,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include "codegen/compiler_counts.h"
+#include "codegen/llvm/machine.h"
 #include "graph_ir/parse.h"
 #include "runtime/background.h"
 #include "runtime/disk_cache.h"
@@ -159,7 +161,9 @@ TEST_F(Tiers, CodeFromDiskCallsTheLibraryByName) {
 TEST_F(Tiers, AnotherMachinesCodeIsNotLoaded) {
   run(kSmall, on_disk());
   finish_background();
+  std::set<std::string> machines{target_for("").identity};  // AArch64 has one level, which may be all that the host has
   for (const std::string& level : {wide_level, least_level}) {
+    if (!machines.insert(target_for(level).identity).second) continue;
     CompileOptions options = on_disk();
     options.cpu = level;
     reset_compiler_counts();
@@ -168,7 +172,7 @@ TEST_F(Tiers, AnotherMachinesCodeIsNotLoaded) {
     EXPECT_EQ(compiler_counts().loaded, 0u) << level;
     EXPECT_EQ(compiler_counts().quick, 1u) << level;
   }
-  EXPECT_EQ(files().size(), 3u);
+  EXPECT_EQ(files().size(), machines.size());
 }
 
 TEST_F(Tiers, AWholeFileThatIsNoObjectIsCompiledAgain) {
