@@ -72,7 +72,7 @@ Value* Emitter::rank(const AccumulatorInfo& info, Value* value) {
     result = b.CreateXor(value, number(llvm::APInt::getSignMask(bits)));
   }
   if (!largest) result = b.CreateNot(result);
-  return floats ? b.CreateSelect(ops_.is_nan(value), number(llvm::APInt::getSignedMaxValue(bits)), result)
+  return floats ? b.CreateSelect(ops_.holds_nan(value), number(llvm::APInt::getSignedMaxValue(bits)), result)
                 : result;
 }
 

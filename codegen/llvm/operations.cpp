@@ -128,7 +128,7 @@ Value* Operations::float_to_brain(Value* value, bool copied) {
   Value* bits = b.CreateBitCast(value, ints);
   Value* odd = b.CreateAnd(b.CreateLShr(bits, word(16)), word(1));
   Value* rounded = b.CreateLShr(b.CreateAdd(b.CreateAdd(bits, word(0x7fff)), odd), word(16));
-  Value* nan = is_nan(value);
+  Value* nan = holds_nan(value);
   return b.CreateTrunc(b.CreateSelect(nan, copied ? b.CreateLShr(bits, word(16)) : word(0x7fc0), rounded),
                        wide(b.getInt16Ty()));
 }

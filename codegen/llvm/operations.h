@@ -65,7 +65,7 @@ class Operations {
   llvm::Value* compare(llvm::CmpInst::Predicate predicate, llvm::Value* a, llvm::Value* b_value);
   /// Of floats, for what is no comparison of the user's: quiet, and the optimiser may do without.
   llvm::Value* compare_quietly(llvm::CmpInst::Predicate predicate, llvm::Value* a, llvm::Value* b_value);
-  llvm::Value* is_nan(llvm::Value* x) { return compare_quietly(llvm::CmpInst::FCMP_UNO, x, x); }
+  llvm::Value* holds_nan(llvm::Value* x) { return compare_quietly(llvm::CmpInst::FCMP_UNO, x, x); }
   /// The value, and nothing can be concluded from how it was made if conditions are collected: what raises them is
   /// executed, for all lanes, and not at compile time. Costs vectors no instruction.
   Val executed(const Val& value);

@@ -69,7 +69,7 @@ Val sign(Operations& ops, DType, DType operand, Args args) {
   if (operand == DType::Bool) return {x};
   if (is_float(operand)) {
     Value* zero = ops.number(operand, 0);
-    Value* nan = ops.is_nan(x);
+    Value* nan = ops.holds_nan(x);
     Value* result =
         ops.select(ops.compare(llvm::CmpInst::FCMP_OGT, x, zero), ops.number(operand, 1),
                    ops.select(ops.compare(llvm::CmpInst::FCMP_OLT, x, zero), ops.number(operand, -1), zero));
@@ -132,9 +132,9 @@ Value* inf_part(Operations& ops, DType dtype, Value* x) {
 }
 
 Val is_nan(Operations& ops, DType, DType operand, Args args) {
-  if (is_complex(operand)) return {ops.b.CreateOr(ops.is_nan(args[0].real), ops.is_nan(args[0].imaginary))};
+  if (is_complex(operand)) return {ops.b.CreateOr(ops.holds_nan(args[0].real), ops.holds_nan(args[0].imaginary))};
   if (!is_float(operand)) return {ops.integer(DType::Bool, 0)};
-  return {ops.is_nan(args[0].real)};
+  return {ops.holds_nan(args[0].real)};
 }
 
 Val is_inf(Operations& ops, DType, DType operand, Args args) {
@@ -337,13 +337,13 @@ Value* strictly(Operations& ops, DType dtype, Value* a, Value* c, bool larger) {
 // the first.
 Val propagating(Operations& ops, DType dtype, Value* a, Value* c, bool larger) {
   Value* result = ops.select(strictly(ops, dtype, c, a, larger), c, a);
-  if (is_float(dtype)) result = ops.select(nan_part(ops, c), c, result);
+  if (is_float(dtype)) result = ops.select(ops.holds_nan(c), c, result);
   return {result};
 }
 
 Val ignoring_nan(Operations& ops, DType dtype, Value* a, Value* c, bool larger) {
   Value* result = ops.select(strictly(ops, dtype, c, a, larger), c, a);
-  if (is_float(dtype)) result = ops.select(nan_part(ops, a), c, result);
+  if (is_float(dtype)) result = ops.select(ops.holds_nan(a), c, result);
   return {result};
 }
 

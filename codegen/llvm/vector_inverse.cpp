@@ -171,7 +171,7 @@ Value* inline_acosh(Operations& ops, Value* x) {
   // Of x < 1 the root is that of a negative number.
   Value* root = f.root(f.select(f.less(t, f.c(0)), t, f.fma(t, t, f.add(t, t))));
   Value* u = f.add(t, root);
-  Value* outside = ops.is_nan(u);
+  Value* outside = ops.holds_nan(u);
   Value* result = log_or_large(f, x, large, f.select(outside, f.c(1.0), u));
   return f.select(outside, u, result);
 }
