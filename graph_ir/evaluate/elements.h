@@ -122,6 +122,13 @@ decltype(auto) with_dtype(DType dtype, Function&& function) {
   __builtin_unreachable();
 }
 
+/// Whether what a float out of an integer's range becomes depends on how many bits the float has.
+#if defined(__aarch64__)
+inline constexpr bool converts_by_width = true;
+#else
+inline constexpr bool converts_by_width = false;
+#endif
+
 /// The integer at a float: truncated, and out of range what the processor's instructions give, as in NumPy's loops over
 /// whole vectors; then the low bits. x86 converts to 32 bits, or to 64, and has the smallest number for all that is out of
 /// range. AArch64 converts to as many bits as the float has, and has the nearest number, and 0 for NaN.

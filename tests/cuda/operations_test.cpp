@@ -1,4 +1,5 @@
 // Every row of ops.def on its samples, through the CUDA text.
+#include "graph_ir/evaluate/elements.h"
 #include "graph_ir/samples.h"
 #include "tests/cuda/harness.h"
 
@@ -13,6 +14,9 @@ TEST(CudaOperations, compute_what_the_evaluator_says) {
       for (const Sample& sample : samples(op, dtype)) {
         if (number++ == 2) break;
         const bool real = is_float(dtype);
+        // Of negative numbers: each processor has a rule of its own, and the emulated device has the compiler's.
+        if (op == Op::cast && real && converts_by_width && is_unsigned_integer(sample.graph.type(sample.graph.outputs[0].value).dtype))
+          continue;
         double ulps = 0, scale = 0;
         if (real) switch (op) {
             case Op::exp:
