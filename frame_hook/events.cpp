@@ -183,7 +183,7 @@ void Events::graph(GraphEvent event, const Program* program) {
       log(code ? Artifact::code : Artifact::kernels, "framejit: kernels of " + event.function + "\n" + steps);
   // Where room is short a piece is dropped and made again, any number of times.
   const auto is_gone = [](const GraphEvent& other) { return other.segment.expired(); };
-  if (std::size_t(std::count_if(graphs_.begin(), graphs_.end(), is_gone)) > kept_of_gone)
+  while (std::size_t(std::count_if(graphs_.begin(), graphs_.end(), is_gone)) > kept_of_gone)
     graphs_.erase(std::find_if(graphs_.begin(), graphs_.end(), is_gone));
   if (graphs_.size() < kept) graphs_.push_back(std::move(event));
 }

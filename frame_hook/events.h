@@ -1,8 +1,8 @@
 /// What happened to one compiled function, kept for `explain` and logged as it happens.
 ///
 /// An Events object belongs to one compiled function. It is bounded: a repeated event counts up instead of being kept
-/// again, and past the limit only totals move. All members are called with the GIL held; nothing here runs user code
-/// (source lines come from linecache).
+/// again, past the limit only totals move, and of pieces that were dropped few graphs are kept. All members are called
+/// with the GIL held; nothing here runs user code (source lines come from linecache).
 #pragma once
 
 #include <Python.h>

@@ -103,7 +103,7 @@ void Emitter::make_function() {
   const std::string bits = std::to_string(machine_.vector_bytes * 8);
   function_->addFnAttr("prefer-vector-width", bits);
   function_->addFnAttr("min-legal-vector-width", bits);
-  // Vectors of a known length are made of scalable ones where these have that length.
+  // Vectors of a known length are made of scalable ones whose length is known: exactly this one.
   if (const unsigned parts = unsigned(machine_.scalable_bytes) / 16)
     function_->addFnAttr(llvm::Attribute::getWithVScaleRangeArgs(context, parts, parts));
   entry_ = BasicBlock::Create(context, "entry", function_);

@@ -2,6 +2,8 @@
 // The optimised tier has the default code generator, the quick one the fast code generator.
 #include "codegen/llvm/jit.h"
 
+#include <algorithm>
+#include <bit>
 #include <map>
 #include <mutex>
 #include <new>
@@ -116,17 +118,17 @@ Machine describe(const llvm::TargetMachine& target) {
   machine.vector_registers = 32;
   machine.saturates = machine.converts_i64 = machine.loud_compares = machine.fma = machine.f16c = true;
   const int length = has("sve") ? prctl(PR_SVE_GET_VL) : -1;
-  if (length >= 0 && (length & PR_SVE_VL_LEN_MASK) > 16)
-    machine.vector_bytes = machine.scalable_bytes = std::min(length & PR_SVE_VL_LEN_MASK, 64);
+  if (const int bytes = length & PR_SVE_VL_LEN_MASK; length >= 0 && bytes > 16 && std::has_single_bit(unsigned(bytes))) {
+    machine.scalable_bytes = bytes;
+    machine.vector_bytes = std::min(bytes, 64);
+  }
 #else
   machine.avx512 = has("avx512f") && has("avx512bw") && has("avx512dq") && has("avx512vl");
-  machine.avx2 = has("avx2");
   machine.fma = has("fma");
   machine.f16c = has("f16c");
-  machine.sse41 = has("sse4.1");
   machine.vector_registers = machine.avx512 ? 32 : 16;
   machine.converts_i64 = machine.avx512;
-  machine.vector_bytes = machine.avx512 ? 64 : machine.avx2 ? 32 : 16;
+  machine.vector_bytes = machine.avx512 ? 64 : has("avx2") ? 32 : 16;
 #endif
   return machine;
 }

@@ -8,15 +8,13 @@ namespace fj {
 struct Machine {
   int vector_bytes = 16;
   int vector_registers = 16;
-  int scalable_bytes = 0;   // SVE's vectors, where they are longer than 16 bytes
+  int scalable_bytes = 0;   // the length of SVE's, where they are longer than 16 bytes
   bool saturates = false;   // float to integer: the nearest one there is, 0 for NaN (elements.h); else as x86 does
   bool converts_i64 = false;  // between vectors of 64-bit integers and of doubles
   bool loud_compares = false;  // comparing vectors is an invalid operation where there is a NaN, but for equality
   bool avx512 = false;  // F, BW, DQ and VL together
-  bool avx2 = false;
   bool fma = false;
   bool f16c = false;
-  bool sse41 = false;
 };
 
 struct Target {

@@ -222,9 +222,10 @@ Val Operations::cast(DType from, DType to, Val value) {
     return {is_signed ? b.CreateSExtOrTrunc(x, type) : b.CreateZExtOrTrunc(x, type)};
   }
   if (machine_.saturates) {
-    x = hidden(x);
-    if (size_in_bytes(to) == 8 || (to == DType::U32 && from != DType::F64))
-      return {to_integer(x, type, is_signed_integer(to))};
+    const bool whole = size_in_bytes(to) == 8 || (to == DType::U32 && from != DType::F64);
+    const bool is_signed = !whole || is_signed_integer(to);
+    x = hidden(x, is_signed);
+    if (whole) return {to_integer(x, type, is_signed)};
     return {b.CreateTrunc(to_signed(x, wide(from == DType::F64 ? b.getInt64Ty() : b.getInt32Ty())), type)};
   }
   // Float to integer as x86's cvtt instructions do it: out of range gives the lowest value of the width converted to,
@@ -248,10 +249,13 @@ namespace {
 
 /// Whether an optimiser may come to know that the number has no place among integers: a constant that has none is near.
 /// Of `x * inf` it knows the class, through any intrinsic.
-bool may_be_known(Value* x, int depth) {
+bool may_be_known(Value* x, bool is_signed, int depth) {
   const llvm::APFloat* constant;
-  if (llvm::PatternMatch::match(x, llvm::PatternMatch::m_APFloat(constant)))
-    return !constant->isFinite() || std::fabs(constant->convertToDouble()) >= std::ldexp(1.0, 31);
+  if (llvm::PatternMatch::match(x, llvm::PatternMatch::m_APFloat(constant))) {
+    if (!constant->isFinite()) return true;
+    const double number = constant->convertToDouble();
+    return std::fabs(number) >= std::ldexp(1.0, 31) || (!is_signed && number <= -1);
+  }
   if (llvm::isa<llvm::Constant>(x)) return true;
   auto* instruction = llvm::dyn_cast<llvm::Instruction>(x);
   if (!instruction || depth == 0) return false;
@@ -259,14 +263,14 @@ bool may_be_known(Value* x, int depth) {
   if (auto* load = llvm::dyn_cast<llvm::LoadInst>(instruction))
     return !load->isVolatile() && llvm::isa<llvm::AllocaInst>(load->getPointerOperand()->stripPointerCasts());
   return std::any_of(instruction->op_begin(), instruction->op_end(), [&](const llvm::Use& use) {
-    return use->getType()->isFPOrFPVectorTy() && may_be_known(use.get(), depth - 1);
+    return use->getType()->isFPOrFPVectorTy() && may_be_known(use.get(), is_signed, depth - 1);
   });
 }
 
 }  // namespace
 
-Value* Operations::hidden(Value* value) {
-  if (!may_be_known(value, 7)) return value;  // the optimiser looks through 6
+Value* Operations::hidden(Value* value, bool is_signed) {
+  if (!may_be_known(value, is_signed, 7)) return value;  // the optimiser looks through 6
   llvm::Function* function = b.GetInsertBlock()->getParent();
   llvm::IRBuilder<> entry(&function->getEntryBlock(), function->getEntryBlock().begin());
   Value* place = entry.CreateAlloca(value->getType());
@@ -288,6 +292,7 @@ Val Operations::opaque(const Val& constant) {
 
 Value* Operations::compare(llvm::CmpInst::Predicate predicate, Value* x, Value* y) {
   if (!conditions) return b.CreateFCmp(predicate, x, y);
+  if (machine_.loud_compares && x->getType()->isVectorTy()) return compare_without_nan(predicate, x, y);
   // No plain one of equality either: where the sign or the class of a result is known it is decided, and the result not
   // computed.
   return b.CreateConstrainedFPCmp(llvm::Intrinsic::experimental_constrained_fcmp, predicate, x, y, "",
@@ -295,11 +300,26 @@ Value* Operations::compare(llvm::CmpInst::Predicate predicate, Value* x, Value* 
 }
 
 Value* Operations::compare_quietly(llvm::CmpInst::Predicate predicate, Value* x, Value* y) {
-  if (!conditions || !machine_.loud_compares || !x->getType()->isVectorTy()) return b.CreateFCmp(predicate, x, y);
-  const auto [magnitude, infinity] = magnitude_bits(x);
-  if (predicate == llvm::CmpInst::FCMP_UNO && x == y) return b.CreateICmpUGT(magnitude, infinity);
-  if (predicate == llvm::CmpInst::FCMP_ORD && x == y) return b.CreateICmpULE(magnitude, infinity);
-  return compare(predicate, x, y);
+  const bool loud = conditions && machine_.loud_compares && x->getType()->isVectorTy();
+  return loud ? compare_without_nan(predicate, x, y) : b.CreateFCmp(predicate, x, y);
+}
+
+Value* Operations::compare_without_nan(llvm::CmpInst::Predicate predicate, Value* x, Value* y) {
+  using llvm::CmpInst;
+  if (predicate == CmpInst::FCMP_OEQ || predicate == CmpInst::FCMP_UNE)
+    return b.CreateFCmp(predicate, fence(x), fence(y));
+  const auto is_nan = [&](Value* value) {
+    const auto [magnitude, infinity] = magnitude_bits(value);
+    return b.CreateICmpUGT(magnitude, infinity);
+  };
+  Value* nan = x == y ? is_nan(x) : b.CreateOr(is_nan(x), is_nan(y));
+  if (predicate == CmpInst::FCMP_UNO) return nan;
+  if (predicate == CmpInst::FCMP_ORD) return b.CreateNot(nan);
+  const auto cleared = [&](Value* value) {
+    return fence(b.CreateSelect(nan, llvm::Constant::getNullValue(value->getType()), value));
+  };
+  Value* holds = b.CreateFCmp(predicate, cleared(x), cleared(y));
+  return CmpInst::isUnordered(predicate) ? b.CreateOr(holds, nan) : b.CreateAnd(holds, b.CreateNot(nan));
 }
 
 std::pair<Value*, Value*> Operations::magnitude_bits(Value* x) {

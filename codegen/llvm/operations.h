@@ -63,7 +63,7 @@ class Operations {
   /// Of floats. Quiet if conditions are collected: comparing NaN is no invalid operation (the processor's
   /// ordered comparisons, and its minimum and maximum, say it is). What is compared is computed.
   llvm::Value* compare(llvm::CmpInst::Predicate predicate, llvm::Value* a, llvm::Value* b_value);
-  /// Of floats, for what is no comparison of the user's: quiet, and the optimiser may do without.
+  /// Of floats, for what is no comparison of the user's: quiet; what is compared need not be computed.
   llvm::Value* compare_quietly(llvm::CmpInst::Predicate predicate, llvm::Value* a, llvm::Value* b_value);
   llvm::Value* holds_nan(llvm::Value* x) { return compare_quietly(llvm::CmpInst::FCMP_UNO, x, x); }
   /// The value, and nothing can be concluded from how it was made if conditions are collected: what raises them is
@@ -84,10 +84,12 @@ class Operations {
 
  private:
   llvm::Value* fence(llvm::Value* value);
+  /// Where vectors with a NaN are compared loudly: of 0 in the lanes that have one.
+  llvm::Value* compare_without_nan(llvm::CmpInst::Predicate predicate, llvm::Value* x, llvm::Value* y);
   /// A float without its sign, and infinity, as integers: NaN is above.
   std::pair<llvm::Value*, llvm::Value*> magnitude_bits(llvm::Value* x);
-  /// The value, of which an optimiser knows nothing where a constant is near that has no place among integers.
-  llvm::Value* hidden(llvm::Value* value);
+  /// The value, of which an optimiser knows nothing where a constant is near that has no place among such integers.
+  llvm::Value* hidden(llvm::Value* value, bool is_signed = true);
   /// A constant, as if a caller had given it.
   Val opaque(const Val& constant);
   llvm::Value* half_to_float(llvm::Value* bits16);

@@ -12,6 +12,7 @@ struct StepTouches {
   std::vector<int> reads, writes;
 };
 
+/// Into a list as those of StepTouches.
 void add_once(std::vector<int>& list, int item);
 
 StepTouches touches(const LoweredProgram& program, const ProgramStep& step);

@@ -122,7 +122,7 @@ decltype(auto) with_dtype(DType dtype, Function&& function) {
   __builtin_unreachable();
 }
 
-/// Whether what a float out of an integer's range becomes depends on how many bits the float has.
+/// Whether what a float out of an integer's range becomes depends on whether it is a double.
 #if defined(__aarch64__)
 inline constexpr bool converts_by_width = true;
 #else
@@ -131,7 +131,7 @@ inline constexpr bool converts_by_width = false;
 
 /// The integer at a float: truncated, and out of range what the processor's instructions give, as in NumPy's loops over
 /// whole vectors; then the low bits. x86 converts to 32 bits, or to 64, and has the smallest number for all that is out of
-/// range. AArch64 converts to as many bits as the float has, and has the nearest number, and 0 for NaN.
+/// range. AArch64 converts doubles to 64 bits, other floats to 32 (uint32 without a sign), and has the nearest number, 0 for NaN.
 template <class To, class From>
 To truncated(From value) {
   const double v = double(value);

@@ -13,7 +13,7 @@
 namespace fj {
 namespace {
 
-constexpr std::int64_t kDepth = 256;     // of panels: two vectors by so many rows stay in the first-level cache
+constexpr std::int64_t kDepth = 256;     // of panels: the vectors of a tile by so many rows stay in the first-level cache
 constexpr std::int64_t kRows = 384;      // of a's panels: by kDepth they stay in half of a second-level cache of 1 MiB
 constexpr std::int64_t kColumns = 2048;  // of b's panels
 constexpr std::int64_t kFewColumns = 16; // are dot products
