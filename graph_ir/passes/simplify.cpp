@@ -232,7 +232,7 @@ class Simplifier {
     const bool same_category =
         category(from) == category(middle) || (is_integer(from) && is_integer(middle)) || from == DType::Bool;
     if (!same_category && !is_lossless(from, to)) return {};
-    if (converts_by_width && is_float(from) && is_integer(to)) return {};
+    if (converts_by_width && !is_integer(from) && from != DType::Bool && is_integer(to)) return {};
     if (from == to) return inner->operands[0];
     Attrs attrs;
     attrs.set("to", to);

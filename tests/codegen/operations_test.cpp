@@ -119,4 +119,20 @@ TEST_P(EveryOperation, computes_what_the_evaluator_says) {
 
 INSTANTIATE_TEST_SUITE_P(Rows, EveryOperation, testing::Range(0, kOpCount), operation_name);
 
+// An optimiser must not know what becomes of a number that the integers have no place for.
+TEST(Casts, of_chosen_constants_out_of_range_are_the_evaluators) {
+  for (const char* from : {"f32", "f64"})
+    for (const char* constant : {"-1.0", "-50.5", "3e9", "-3e9", "1e10", "1e19", "inf", "nan"})
+      for (const char* to : {"i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64"}) {
+        const std::string shape = std::string(from) + "[67]";
+        const std::string text = "graph @f(%m: bool[67], %x: " + shape + ") {\n  %0 = constant {value = " + constant +
+                                 ", to = " + from + "} : " + from + "[]\n  %1 = broadcast %0 {dims = []} : " + shape +
+                                 "\n  %2 = where %m, %1, %x : " + shape + "\n  %3 = cast %2 {to = " + to + "} : " + to +
+                                 "[67]\n  return %3\n}";
+        SCOPED_TRACE(text);
+        const DType dtype = std::string(from) == "f32" ? DType::F32 : DType::F64;
+        same_as_reference(text, {sample(DType::Bool, {67}, 1), sample(dtype, {67}, 2, 0, 100)});
+      }
+}
+
 }  // namespace fj::test
