@@ -26,7 +26,9 @@ bool HostLock::finish() {
   return !host_.asks_again() || host().may_write();
 }
 
-bool HostLock::is_due() const { return std::this_thread::get_id() == thread_ && nanoseconds_now() - asked_ >= kAskedNanoseconds; }
+bool HostLock::is_due() const {
+  return std::this_thread::get_id() == thread_ && nanoseconds_now() - asked_ >= kAskedNanoseconds;
+}
 
 bool HostLock::ask() {
   const bool released = released_;

@@ -117,8 +117,8 @@ Machine describe(const llvm::TargetMachine& target) {
 #if defined(__aarch64__)
   machine.vector_registers = 32;
   machine.saturates = machine.converts_i64 = machine.loud_compares = machine.fma = machine.f16c = true;
-  const int length = has("sve") ? prctl(PR_SVE_GET_VL) : -1;
-  if (const int bytes = length & PR_SVE_VL_LEN_MASK; length >= 0 && bytes > 16 && std::has_single_bit(unsigned(bytes))) {
+  const int length = has("sve") ? prctl(PR_SVE_GET_VL) : -1, bytes = length < 0 ? 0 : length & PR_SVE_VL_LEN_MASK;
+  if (bytes > 16 && std::has_single_bit(unsigned(bytes))) {
     machine.scalable_bytes = bytes;
     machine.vector_bytes = std::min(bytes, 64);
   }

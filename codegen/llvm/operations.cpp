@@ -166,7 +166,8 @@ Value* Operations::truncate_to_odd(Value* x) {
   Value* narrow = b.CreateFPTrunc(x, wide(b.getFloatTy()));
   Value* back = b.CreateFPExt(narrow, x->getType());
   Value* inexact = compare_quietly(llvm::CmpInst::FCMP_ONE, back, x);
-  Value* beyond = compare_quietly(llvm::CmpInst::FCMP_OGT, call(llvm::Intrinsic::fabs, {back}), call(llvm::Intrinsic::fabs, {x}));
+  Value* beyond = compare_quietly(llvm::CmpInst::FCMP_OGT, call(llvm::Intrinsic::fabs, {back}),
+                                  call(llvm::Intrinsic::fabs, {x}));
   Value* bits = b.CreateBitCast(narrow, ints);
   Value* towards_zero = b.CreateSub(bits, b.CreateZExt(beyond, ints));
   Value* odd = b.CreateOr(towards_zero, llvm::ConstantInt::get(ints, 1));

@@ -28,15 +28,14 @@ class MallocHost : public Host {
   int extern_calls = 0;
 };
 
-/// Levels of processors that code is made for: what all have, longer vectors and fused instructions, the longest vectors.
+/// Levels of processors that code is made for: what all have; longer vectors, fused instructions; the longest vectors.
 #if defined(__x86_64__)
 inline const std::string least_level = "x86-64", wide_level = "x86-64-v3", widest_level = "x86-64-v4";
+inline const std::vector<std::string> all_levels = {"", wide_level, least_level};  // "" is the host
 #else
 inline const std::string least_level = "generic", wide_level = "generic", widest_level = "generic";
+inline const std::vector<std::string> all_levels = {"", "generic"};
 #endif
-
-/// Those to try: "" is the host.
-inline const std::vector<std::string> all_levels = {"", wide_level, least_level};
 
 /// Deterministic values suited to a dtype: small numbers of both signs, fractions for floats.
 DenseArray sample(DType dtype, std::vector<std::int64_t> shape, std::uint64_t seed, double low = -4, double high = 4);

@@ -1,6 +1,10 @@
 """Calls of NumPy functions for the tests of the NumPy front end: name -> function of one 2x3x4 array."""
+import platform
+
 import numpy as np
 
+# On AArch64 a negative number is an invalid operand of a cast to what has no sign, for NumPy too.
+COUNTED = "bhil" if platform.machine() == "aarch64" else "bBhHiIlL"
 SHAPES = {
     "reshape_with_unknown": lambda x: x.reshape(2, -1, 3),
     "reshape_of_transpose_copies": lambda x: x.T.reshape(4, 6),
@@ -40,7 +44,7 @@ SHAPES = {
     "triu": lambda x: np.triu(x, 1),
     "tril": lambda x: np.tril(x, -1),
     "where": lambda x: np.where(x > 0, x, 0),
-    "bits that are set": lambda x: [np.bitwise_count(((x if dtype.islower() else abs(x)) * 50).astype(dtype)) for dtype in "bBhHiIlL"],
+    "bits that are set": lambda x: [np.bitwise_count((x * 50).astype(dtype)) for dtype in COUNTED],
     "bits of bools": lambda x: np.bitwise_count(x > 0),
     "bits of the lowest": lambda x: np.bitwise_count((x[0, 0] * 0).astype("b") + np.int8(-128)),
     "clip": lambda x: np.clip(x, 0, 1),

@@ -164,15 +164,21 @@ def test_giving_up_is_said_once_with_the_table_of_misses():
     assert framejit.cache_info()["segments"] == 8
 
 
-def test_caches_are_bounded_in_bytes_and_the_least_recently_used_goes():
+def small_functions(count):
+    """So many, and the bytes that the piece of one counts."""
     framejit.reset()
-    functions = [eval(f"lambda x: x * {k} + 1") for k in range(12)]
+    functions = [eval(f"lambda x: x * {k} + 1") for k in range(count)]
     compiled = [framejit.compile(f) for f in functions]
     for f in compiled:
         f(X)
-    one = framejit.cache_info()["bytes"] // 12
+    one = framejit.cache_info()["bytes"] // count
     assert one > 500 and framejit.cache_info()["dropped_segments"] == 0
     framejit.reset()
+    return functions, one
+
+
+def test_caches_are_bounded_in_bytes_and_the_least_recently_used_goes():
+    functions, one = small_functions(12)
     compiled = [framejit.compile(f, kept_bytes=one * 6) for f in functions]
     for f, plain in zip(compiled, functions):
         assert (f(X) == plain(X)).all()
@@ -187,13 +193,7 @@ def test_caches_are_bounded_in_bytes_and_the_least_recently_used_goes():
 
 def test_pieces_that_are_dropped_and_made_again_leave_few_graphs():
     """Of one function hundreds were kept, which no bound counted."""
-    framejit.reset()
-    functions = [eval(f"lambda x: x * {k} + 1") for k in range(4)]
-    compiled = [framejit.compile(f) for f in functions]
-    for f in compiled:
-        f(X)
-    one = framejit.cache_info()["bytes"] // 4
-    framejit.reset()
+    functions, one = small_functions(4)
     compiled = [framejit.compile(f, kept_bytes=one) for f in functions]
     for _ in range(40):
         for f, plain in zip(compiled, functions):
