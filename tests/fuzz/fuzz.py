@@ -8,6 +8,7 @@ import faulthandler
 import functools
 import os
 import pathlib
+import resource
 import select
 import signal
 import subprocess
@@ -20,9 +21,9 @@ import array_loops  # noqa: E402
 import case  # noqa: E402
 import grow  # noqa: E402
 import loops  # noqa: E402
+import shrink  # noqa: E402
 import ways  # noqa: E402
 from harness import torch  # noqa: E402
-from shrink import shrink  # noqa: E402
 
 PATIENCE = 90  # seconds of silence after which a worker hangs; only this command, not the tests, has such a limit
 KINDS = {
@@ -34,6 +35,12 @@ KINDS = {
 }
 
 
+def settle():
+    """Ends a worker whose device has failed: a kernel's failed check ends all work of its process there."""
+    if case.DEVICE != "cpu":
+        torch.cuda.synchronize()
+
+
 def work(kind, lib, first, count):
     """What a worker does: a line before each program is grown, which runs it in eager, one before it is compared and one after."""
     faulthandler.enable(sys.stderr)
@@ -41,9 +48,11 @@ def work(kind, lib, first, count):
     for seed in range(first, first + count):
         print("grow", seed, flush=True)
         program = grown(seed, lib)
+        settle()
         print("start", seed, flush=True)
         try:
             check(program)
+            settle()
             print("same", seed, flush=True)
         except case.Difference as difference:
             print("differs", seed, difference.kind, repr(str(difference)[:500]), flush=True)
@@ -65,7 +74,7 @@ def programs(kind, lib, first, count):
     """Yields (seed, None or what was wrong) of every program, whatever becomes of the workers."""
     seed, end = first, first + count
     while seed < end:
-        command = [sys.executable, "-P", __file__, "--worker", "--kind", kind, "--lib", lib, "--seed", str(seed), "--programs", str(end - seed)]
+        command = [sys.executable, "-P", __file__, "--worker", "--kind", kind, "--lib", lib, "--seed", str(seed), "--programs", str(end - seed), "--device", case.DEVICE]
         worker = subprocess.Popen(command, stdout=subprocess.PIPE)
         what = None
         for line in lines(worker):
@@ -91,11 +100,15 @@ def main(words=None):
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", choices=list(KINDS), default="calls", help="ways: capture, export, files and machine code too; loops: over scalars and elements; array-loops: over parts of arrays; locals: all at exceptions too")
     parser.add_argument("--lib", choices=["numpy", "torch"], help="one library; else both, where torch is installed")
+    parser.add_argument("--device", default="cpu", help="where torch's arrays are: cuda")
     parser.add_argument("--no-shrink", action="store_true", help="report only the seeds")
     parser.add_argument("--patience", type=float, default=120, help="seconds after which a program is small enough")
     parser.add_argument("--show", action="store_true", help="print the program of --seed and stop")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)
+    case.DEVICE = arguments.device
+    if case.DEVICE != "cpu":
+        shrink.MOST_BYTES = resource.RLIM_INFINITY  # drivers map the device's memory too
     grown, check = KINDS[arguments.kind]
     libraries = [arguments.lib] if arguments.lib else ["numpy", "torch"] if torch is not None else ["numpy"]
     if arguments.worker:
@@ -114,7 +127,7 @@ def main(words=None):
                 failures += 1
                 print(f"\n---- program {seed}, {lib}: {wrong}", flush=True)
                 if not arguments.no_shrink:
-                    small, found = shrink(grown(seed, lib), check=check, patience=arguments.patience)
+                    small, found = shrink.shrink(shrink.in_child(functools.partial(grown, seed, lib)), check=check, patience=arguments.patience)
                     print(f"# {found and found[1]}\n{case.as_test(small, f'program_{seed}_of_{lib}')}", flush=True)
             if done % 500 == 0:
                 print(f"{lib}: {done} programs, {failures} differ, {time.monotonic() - started:.0f} s", flush=True)

@@ -189,7 +189,7 @@ class Walk:
             return
         # A mask may have left no elements: its strides are as those of others (docs/guards.md).
         strides, offset = (strides_of(value), value.storage_offset()) if value.numel() else (None, None)
-        self.add(path, type(value).__qualname__, str(value.dtype), tuple(value.shape), strides, offset,
+        self.add(path, type(value).__qualname__, str(value.dtype), str(value.device), tuple(value.shape), strides, offset,
                  "requires grad" if value.requires_grad else "", "leaf" if value.is_leaf else "", f"version {value._version}",
                  "view" if value._is_view() else "no view", value.is_conj(), value.is_neg(), value.untyped_storage().nbytes(),
                  Elements(_torch_values(value), str(value.dtype).split(".")[-1]))
@@ -248,6 +248,8 @@ def random_states():
     states = [repr(random.getstate()), numbers[1].tobytes().hex(), repr(numbers[2:])]
     if torch is not None:
         states.append(torch.get_rng_state().numpy().tobytes().hex())
+        if torch.cuda.is_initialized():
+            states.append(torch.cuda.get_rng_state().numpy().tobytes().hex())
     return hashlib.sha1("".join(states).encode()).hexdigest()
 
 

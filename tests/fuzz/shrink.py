@@ -18,35 +18,44 @@ from case import Case, Difference, check
 MOST_BYTES = 6 << 30  # a loop that lost its end may fill a list
 
 
-def outcome(case, options, seconds=60, check=check):
-    """(kind, text, eager's error) of the difference, or None. "crash" if the process died."""
+def in_child(function, seconds=None):
+    """What a forked process makes of `function()`; the signal's number if it died. What uses a device does so there: no fork takes one along."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(read)
-        signal.alarm(seconds)
+        signal.alarm(seconds or 0)
         resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)
         try:
-            check(case, **options)
-            gc.collect()
-            found = None
-        except Difference as difference:
-            found = difference.kind, str(difference), difference.eager_error
-        except BaseException as error:
-            found = "invalid", repr(error), None
-        with os.fdopen(write, "wb") as pipe:
-            pickle.dump(found, pipe)
-        os._exit(0)
+            made = function()
+            with os.fdopen(write, "wb") as pipe:
+                pickle.dump(made, pipe)
+        finally:
+            os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
         data = pipe.read()
     _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        return "crash", f"signal {os.WTERMSIG(status)}", None
-    return pickle.loads(data)
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else pickle.loads(data)
+
+
+def outcome(case, options, seconds=60, check=check):
+    """(kind, text, eager's error) of the difference, or None. "crash" if the process died, "invalid" if it is no program."""
+    def run():
+        try:
+            check(case, **options)
+            gc.collect()
+            return None
+        except Difference as difference:
+            return difference.kind, str(difference), difference.eager_error
+        except BaseException as error:
+            return "invalid", repr(error), None
+
+    found = in_child(run, seconds)
+    return ("crash", f"signal {found}", None) if isinstance(found, int) else found
 
 
 def bodies(tree):
@@ -124,8 +133,8 @@ def shrink(case, options=None, report=lambda text: None, check=check, patience=f
     end = time.monotonic() + patience
     options = options or {}
     first = outcome(case, options, check=check)
-    if first is None:
-        return case, None
+    if first is None or first[0] == "invalid":
+        return case, first
     kind, _, error = first
 
     def fails(candidate):
