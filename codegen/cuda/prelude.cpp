@@ -56,6 +56,11 @@ template <> struct In<f16> { typedef float Register; };
 template <> struct In<bf16> { typedef float Register; };
 
 template <class T> FJ_INLINE T read(T x) { return x; }
+#ifndef FJ_EMULATION
+// NVRTC 13.0 loads sixteen of them at once, and forgets in one of four to extend a sum's sign: what passes through here is a whole number.
+FJ_INLINE i8 read(i8 x) { int whole = x; asm("" : "+r"(whole)); return i8(whole); }
+FJ_INLINE u8 read(u8 x) { int whole = x; asm("" : "+r"(whole)); return u8(whole); }
+#endif
 FJ_INLINE bool read(boolean x) { return x.bits != 0; }
 FJ_INLINE float read(f16 x) { return half_to_float(x.bits); }
 FJ_INLINE float read(bf16 x) { return brain_to_float(x.bits); }
@@ -128,7 +133,6 @@ FJ_MATH1(sin) FJ_MATH1(cos) FJ_MATH1(tan) FJ_MATH1(asin) FJ_MATH1(acos) FJ_MATH1
 FJ_MATH1(asinh) FJ_MATH1(acosh) FJ_MATH1(atanh) FJ_MATH1(erf) FJ_MATH1(floor) FJ_MATH1(ceil) FJ_MATH1(rint) FJ_MATH1(trunc) FJ_MATH1(fabs)
 FJ_MATH2(atan2) FJ_MATH2(hypot) FJ_MATH2(copysign) FJ_MATH2(fmod) FJ_MATH2(pow)
 #undef FJ_MATH1
-#undef FJ_MATH2
 template <class T> FJ_INLINE T floor(T x) { return x; }
 template <class T> FJ_INLINE T ceil(T x) { return x; }
 template <class T> FJ_INLINE T rint(T x) { return x; }
@@ -170,11 +174,14 @@ template <class T> FJ_INLINE T shift_right(T a, T b) {
 }
 FJ_INLINE bool shift_right(bool a, bool b) { return a && !b; }
 
-// The second where it is better, else the first, also if equal. maximum and minimum give a NaN of either, fmax and fmin the other operand.
-template <class T> FJ_INLINE T maximum(T a, T b) { return b > a || (is_nan(b) && !is_nan(a)) ? b : a; }
-template <class T> FJ_INLINE T minimum(T a, T b) { return b < a || (is_nan(b) && !is_nan(a)) ? b : a; }
-template <class T> FJ_INLINE T fmax(T a, T b) { return b > a || is_nan(a) ? b : a; }
-template <class T> FJ_INLINE T fmin(T a, T b) { return b < a || is_nan(a) ? b : a; }
+// fmax and fmin give the operand that is no NaN, and take -0 for less than +0: CUDA's own. maximum and minimum give a NaN of either.
+FJ_MATH2(fmax) FJ_MATH2(fmin)
+template <class T> FJ_INLINE T fmax(T a, T b) { return b > a ? b : a; }
+template <class T> FJ_INLINE T fmin(T a, T b) { return b < a ? b : a; }
+template <class T> FJ_INLINE T maximum(T a, T b) { return is_nan(a) ? a : is_nan(b) ? b : fmax(a, b); }
+template <class T> FJ_INLINE T minimum(T a, T b) { return is_nan(a) ? a : is_nan(b) ? b : fmin(a, b); }
+
+#undef FJ_MATH2
 
 // ---- what can fail: reported in one word for the whole program
 
@@ -252,6 +259,11 @@ template <class T, class F> struct Conversion {
 };
 template <class F> struct Conversion<boolean, F> { static FJ_INLINE bool of(typename In<F>::Register x) { return x !=
     typename In<F>::Register(0); } };
+/// By whole numbers with a sign, as torch's kernels: -2.0 is 254.
+template <> struct Conversion<u8, float> { static FJ_INLINE u8 of(float x) { return u8(i64(x)); } };
+template <> struct Conversion<u8, double> { static FJ_INLINE u8 of(double x) { return u8(i64(x)); } };
+template <> struct Conversion<u8, f16> { static FJ_INLINE u8 of(float x) { return u8(i64(x)); } };
+template <> struct Conversion<u8, bf16> { static FJ_INLINE u8 of(float x) { return u8(i64(x)); } };
 template <class F> struct Conversion<f16, F> { static FJ_INLINE float of(typename In<F>::Register x) { return rounded<f16>(float(x)); } };
 template <class F> struct Conversion<bf16, F> { static FJ_INLINE float of(typename In<F>::Register x) { return rounded<bf16>(float(x)); } };
 /// On its way to a half type: to float with ties and losses marked in the last bit, so that the second rounding is the only one.
@@ -271,8 +283,9 @@ template <class T, class F> FJ_INLINE typename In<T>::Register convert(typename 
 
 struct Sum { template <class T> static FJ_INLINE T combine(T a, T b) { return add(a, b); } };
 struct Product { template <class T> static FJ_INLINE T combine(T a, T b) { return multiply(a, b); } };
-struct Max { template <class T> static FJ_INLINE T combine(T a, T b) { return maximum(a, b); } };
-struct Min { template <class T> static FJ_INLINE T combine(T a, T b) { return minimum(a, b); } };
+// Of equal ones the second, as torch's kernels: that of zeros is seen.
+struct Max { template <class T> static FJ_INLINE T combine(T a, T b) { return is_nan(a) || a > b ? a : b; } };
+struct Min { template <class T> static FJ_INLINE T combine(T a, T b) { return is_nan(a) || a < b ? a : b; } };
 struct And { template <class T> static FJ_INLINE T combine(T a, T b) { return T(a & b); } };
 struct Or { template <class T> static FJ_INLINE T combine(T a, T b) { return T(a | b); } };
 

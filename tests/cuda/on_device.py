@@ -31,6 +31,7 @@ import torch_cases as cases  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch has no CUDA device here")
 needs_fake = pytest.mark.skipif(fake is None, reason="asks what the driver was told")
+needs_true = pytest.mark.skipif(fake is not None, reason="eager of the fake device follows the host's rules")
 needs_two = pytest.mark.skipif(torch.cuda.is_available() and torch.cuda.device_count() < 2, reason="there is one CUDA device")
 half_types = [torch.float16, torch.bfloat16]
 
@@ -84,6 +85,82 @@ def test_sums_with_alpha(dtype):
         return z, torch.sub(x, y, alpha=3), torch.add(y, 0.1, alpha=0.3), 0.1 - x, x + 0.3
 
     same_as_eager(f, sample(5, 7, dtype=dtype), sample(5, 7, dtype=dtype, seed=1), breaks=())
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.bool])
+@pytest.mark.parametrize("count", [4096, 77])
+def test_small_integers(dtype, count):
+    """Sums, whose signs a compiler forgot to extend where sixteen elements are loaded at once."""
+    def f(x, y, z):
+        s = x + y if x.dtype != torch.bool else z + y
+        return (s, F.relu(s), s < 3, s.float(), s >> 1, s.abs() if s.dtype != torch.uint8 else s, s // 3, torch.maximum(s, y), s * y, s.to(torch.int32),
+                s.clamp(2, 5), s == y, torch.where(s > 1, s, y))
+
+    x, y, z = (torch.randint(-16 if dtype != torch.uint8 else 0, 16, (count,), generator=torch.Generator().manual_seed(seed)) for seed in range(3))
+    same_as_eager(f, x.to(dtype).cuda(), y.to(torch.int8 if dtype == torch.bool else dtype).cuda(), z.to(torch.int8).cuda(), breaks=())
+
+
+zeros = [-0.0, 0.0, float("nan"), float("inf"), -float("inf"), 1.0, -1.0, 0.0, -0.0]
+
+
+@needs_true
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *half_types])
+def test_bounds_and_extrema_of_zeros_have_the_devices_signs(dtype):
+    def f(x, y):
+        return (F.relu(x), x.clamp_min(0), x.clamp_max(0), x.clamp(min=-0.0), x.clamp(0, 6), F.relu6(x), F.hardtanh(x, 0.0, 2.0), torch.maximum(x, y), torch.minimum(x, y),
+                torch.fmax(x, y), torch.fmin(x, y), x.clamp(min=float("nan")), x.clamp(max=float("nan")), x.clamp(min=y), x.clamp(0, float("inf")))
+
+    x = torch.tensor(zeros * 9, dtype=dtype).cuda()
+    y = torch.tensor([value for value in zeros for _ in range(9)], dtype=dtype).cuda()
+    same_as_eager(f, x, y, exact=True)
+
+
+@needs_true
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *half_types])
+def test_the_largest_of_zeros_has_the_devices_sign(dtype):
+    def f(x):
+        return x.max(), x.min(), x.amax(0), x.amin(1), x.amax(), torch.cummax(x, 1).values
+
+    generator = torch.Generator().manual_seed(1)
+    for shape in ((3, 1), (2, 5), (4, 40), (300, 3)):
+        x = torch.where(torch.rand(shape, generator=generator) < 0.5, 0.0, -0.0).to(dtype)
+        same_as_eager(f, x.cuda(), exact=True)
+
+
+@needs_true
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *half_types])
+def test_floats_become_small_integers_as_on_the_device(dtype):
+    def f(x):
+        return x.to(torch.uint8), x.to(torch.int8), x.to(torch.int16), x.to(torch.bool), x.to(torch.int32), (x * 2).to(torch.uint8)
+
+    same_as_eager(f, torch.tensor([-1.0, -2.5, 254.0, 256.0, 300.0, -130.0, 1e4, -1e4, 0.5, -0.5] * 8, dtype=dtype).cuda(), breaks=())
+
+
+@needs_true
+def test_an_error_behind_dropout_leaves_the_generators_as_eager():
+    def f(x, mask):
+        noise = F.dropout(x.select(0, 0), 0.5)
+        return noise[mask] * 2
+
+    states = []
+    for function in (f, framejit.compile(f)):
+        torch.manual_seed(3)
+        for _ in range(2):
+            with pytest.raises(IndexError):
+                function(sample(4, 6), torch.ones(1, 1, dtype=torch.bool, device="cuda:0"))
+        states.append((torch.get_rng_state().tolist(), torch.cuda.get_rng_state().tolist()))
+    assert states[0][0] == states[1][0] and states[0][1] == states[1][1]
+
+
+@needs_true
+def test_a_loss_of_two_dtypes_fails_where_eager_fails():
+    def f(x, y):
+        return F.mse_loss(x, y)
+
+    for function in (f, framejit.compile(f)):
+        y = torch.ones((), device="cuda:0", requires_grad=True)
+        with pytest.raises(RuntimeError, match="dtype"):
+            function(torch.ones((), dtype=torch.float64, device="cuda:0"), y).backward()
 
 
 @pytest.mark.parametrize("dtype", half_types)

@@ -92,6 +92,11 @@ ValueId clamp(Tracer& tracer, ValueId x, double low, double high) {
   return with_constant(tracer, Op::minimum, with_constant(tracer, Op::maximum, x, low), high);
 }
 
+ValueId bounded(Tracer& tracer, Op outside, ValueId x, ValueId limit) {
+  if (tracer.device() != kHost) return pointwise(tracer, outside == Op::lt ? Op::maximum : Op::minimum, {x, limit});
+  return pointwise(tracer, Op::where, {pointwise(tracer, outside, {x, limit}), limit, x});
+}
+
 ValueId hard_sigmoid(Tracer& tracer, ValueId input) {
   return in_compute_dtype(tracer, input, [&](ValueId x) {
     return with_constant(tracer, Op::div, clamp(tracer, with_constant(tracer, Op::add, x, 3), 0, 6), 6);

@@ -28,6 +28,9 @@ V pointwise_loss(Tracer& tracer, const char* name, const Arguments& arguments, b
   const DType dtype = torch_result_type(operands);
   if (!is_float(dtype) || operands[0].dtype == DType::Bool || operands[1].dtype == DType::Bool)
     unsupported("a loss of integers");
+  if (square && tracer.device() != kHost && operands[0].dtype != operands[1].dtype &&
+      (tracer.requires_gradient(*operands[0].array) || tracer.requires_gradient(*operands[1].array)))
+    unsupported("a loss of two dtypes on a device");  // torch's derivative of it raises an error there
   // In the input's own sizes, which are equal by a guard.
   const ValueId x = torch_value(tracer, operands[0], dtype),
                 target = broadcast_to(tracer, torch_value(tracer, operands[1], dtype), shape_of(tracer, x));

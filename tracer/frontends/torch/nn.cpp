@@ -26,20 +26,16 @@ V activation(Tracer& tracer, const Parameters& p, Body body, bool integers = fal
 }
 
 /// A half type's scalar constants are rounded to it, as the kernels do that compare in the tensor's own type.
-ValueId below(Tracer& tracer, ValueId x, double limit) {
-  // Not maximum(): x = -0.0 keeps its sign and NaN stays.
-  return emit(tracer, Op::where, {with_constant(tracer, Op::lt, x, limit), constant_like(tracer, x, limit), x});
-}
-ValueId above(Tracer& tracer, ValueId x, double limit) {
-  return emit(tracer, Op::where, {with_constant(tracer, Op::gt, x, limit), constant_like(tracer, x, limit), x});
+ValueId bounded(Tracer& tracer, Op outside, ValueId x, double limit) {
+  return fj::bounded(tracer, outside, x, constant_like(tracer, x, limit));
 }
 
 /// As torch's kernel: the derivative is 0 wherever the result is.
-ValueId relu(Tracer& tracer, ValueId x) { return composite(tracer, CompositeRule::Relu, {x}, below(tracer, x, 0)); }
+ValueId relu(Tracer& tracer, ValueId x) { return composite(tracer, CompositeRule::Relu, {x}, bounded(tracer, Op::lt, x, 0)); }
 
 /// hardtanh, whose bounds themselves have derivative 0.
 ValueId between(Tracer& tracer, ValueId x, double low, double high) {
-  return composite(tracer, CompositeRule::Clamp, {x}, above(tracer, below(tracer, x, low), high),
+  return composite(tracer, CompositeRule::Clamp, {x}, bounded(tracer, Op::gt, bounded(tracer, Op::lt, x, low), high),
                    {{"low", low}, {"high", high}, {"open", true}});
 }
 

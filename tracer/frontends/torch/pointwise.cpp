@@ -512,7 +512,7 @@ TorchOperands tensors_among(const TorchOperands& operands) {
   return tensors;
 }
 
-/// min(max(x, low), high), each bound may be absent. Equal zeros keep x's sign, as std::max(x, bound) does.
+/// min(max(x, low), high), each bound may be absent.
 V clamp_row(Tracer& tracer, const TorchOperand& x, const V& low, const V& high) {
   if (!x.array) refuse("a number where torch takes a tensor");
   if (!low && !high) refuse("clamp() without bounds");
@@ -530,13 +530,16 @@ V clamp_row(Tracer& tracer, const TorchOperand& x, const V& low, const V& high) 
   auto bound = [&](Op outside) {
     const TorchOperand& operand = operands[next++];
     ValueId limit = torch_value(tracer, operand, dtype);
-    // A NaN bound makes everything NaN.
     double number = 0;
     if (number_is(tracer, operand, number) && !std::isnan(number)) {
-      value = pointwise(tracer, Op::where, {pointwise(tracer, outside, {value, limit}), limit, value});
+      value = bounded(tracer, outside, value, limit);
       (outside == Op::lt ? least : most) = number;
     } else {
-      value = pointwise(tracer, outside == Op::lt ? Op::maximum : Op::minimum, {value, limit});
+      // A NaN bound makes everything NaN, on a device only as a tensor or beside another bound.
+      const bool may_be_none = tracer.device() != kHost && !operand.array && bool(low) != bool(high);
+      const ValueId within = pointwise(tracer, outside == Op::lt ? Op::maximum : Op::minimum, {value, limit});
+      value = may_be_none ? pointwise(tracer, Op::where, {pointwise(tracer, Op::eq, {limit, limit}), within, value})
+                          : within;
       numbers = false;
     }
   };
