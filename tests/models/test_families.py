@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 import framejit
-from families import FAMILIES, run_family, torch
+from families import FAMILIES, EagerFails, run_family, torch
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,10 @@ def untagged_modules(monkeypatch):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.filterwarnings("ignore")
 def test_family(family, training):
-    run_family(family, training)
+    try:
+        run_family(family, training)
+    except EagerFails as why:
+        pytest.skip(str(why))
 
 
 @pytest.mark.filterwarnings("ignore")

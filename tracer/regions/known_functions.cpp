@@ -284,8 +284,15 @@ Result numpy_pair(const Call& call) {
   if (call.count() != 2 || !(call.arguments[0].is_array() || call.arguments[1].is_array())) return std::nullopt;
   auto [type, a, b] = call.b.promoted_operands(call.arguments[0], call.arguments[1], false);
   if (type == DType::Bool) return std::nullopt;
-  if (takes_second_of_equals(type)) std::swap(a, b);  // the operation gives the first
-  return RegionBuilder::lazy(call.b.apply(Op(call.given), {a, b}));
+  // The operation gives the first of two that are equal.
+  const Op op = Op(call.given);
+  const EqualZeros zeros = equal_zeros(type);
+  if (zeros == EqualZeros::First) return RegionBuilder::lazy(call.b.apply(op, {a, b}));
+  const Lazy second = call.b.apply(op, {b, a});
+  if (zeros == EqualZeros::Second) return RegionBuilder::lazy(second);
+  const Lazy first = call.b.apply(op, {a, b}), negative = call.b.apply(Op::sign_bit, {a});
+  return RegionBuilder::lazy(op == Op::maximum ? call.b.apply(Op::where, {negative, second, first})
+                                               : call.b.apply(Op::where, {negative, first, second}));
 }
 
 Result numpy_square(const Call& call) {

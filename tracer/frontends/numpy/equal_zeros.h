@@ -5,7 +5,10 @@
 
 namespace fj {
 
-/// True if it is the second one in this dtype: so it is where NumPy's loops use x86's instructions.
-bool takes_second_of_equals(DType dtype);
+/// The first operand (C's comparison), the second (x86's instructions), or 0.0 as the larger of both (AArch64's).
+enum class EqualZeros { First, Second, Ordered };
+
+/// What NumPy's loops for this dtype do here.
+EqualZeros equal_zeros(DType dtype);
 
 }  // namespace fj

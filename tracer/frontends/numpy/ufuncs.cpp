@@ -12,24 +12,31 @@
 
 namespace fj {
 
-bool takes_second_of_equals(DType dtype) {
-  const std::array<bool, 3> answers = once([] {
-    std::array<bool, 3> result{};
+EqualZeros equal_zeros(DType dtype) {
+  const std::array<EqualZeros, 3> answers = once([] {
+    std::array<EqualZeros, 3> result{};
     constexpr const char* kTypes[] = {"float16", "float32", "float64"};
     for (int i = 0; i < 3; ++i) {
-      Ref<> type = numpy_object(kTypes[i]), maximum = numpy_object("maximum");
-      Ref<> zero = type ? Ref<>::steal(PyObject_CallFunction(type.get(), "d", 0.0)) : Ref<>();
-      Ref<> negative = type ? Ref<>::steal(PyObject_CallFunction(type.get(), "d", -0.0)) : Ref<>();
-      Ref<> larger =
-          maximum && zero && negative
-              ? Ref<>::steal(PyObject_CallFunctionObjArgs(maximum.get(), zero.get(), negative.get(), nullptr))
-              : Ref<>();
-      result[std::size_t(i)] = larger && std::signbit(PyFloat_AsDouble(larger.get()));
+      const Ref<> type = numpy_object(kTypes[i]), maximum = numpy_object("maximum");
+      auto scalar = [&](double value) {
+        return type ? Ref<>::steal(PyObject_CallFunction(type.get(), "d", value)) : Ref<>();
+      };
+      const Ref<> zero = scalar(0.0), negative = scalar(-0.0);
+      auto is_negative = [&](const Ref<>& a, const Ref<>& b) {
+        const Ref<> larger = maximum && a && b ? Ref<>::steal(PyObject_CallFunctionObjArgs(
+                                                     maximum.get(), a.get(), b.get(), nullptr))
+                                               : Ref<>();
+        return larger && std::signbit(PyFloat_AsDouble(larger.get()));
+      };
+      result[std::size_t(i)] = is_negative(zero, negative)   ? EqualZeros::Second
+                               : is_negative(negative, zero) ? EqualZeros::First
+                                                             : EqualZeros::Ordered;
       PyErr_Clear();
     }
     return result;
   });
-  return is_float(dtype) && answers[dtype == DType::F16 ? 0 : dtype == DType::F32 ? 1 : 2];
+  if (!is_float(dtype)) return EqualZeros::First;
+  return answers[dtype == DType::F16 ? 0 : dtype == DType::F32 ? 1 : 2];
 }
 
 namespace {
@@ -52,8 +59,12 @@ Values BoolOr(Tracer& tracer, const Values& in, DType loop) {
 /// maximum and minimum. The graph's give the first of two equal operands, which 0.0 and -0.0 are.
 template <Op op, Op boolean>
 Values Extreme(Tracer& tracer, const Values& in, DType loop) {
-  if (takes_second_of_equals(loop)) return {pointwise(tracer, op, {in[1], in[0]})};
-  return BoolOr<op, boolean>(tracer, in, loop);
+  if (equal_zeros(loop) == EqualZeros::First) return BoolOr<op, boolean>(tracer, in, loop);
+  const ValueId second = pointwise(tracer, op, {in[1], in[0]});
+  if (equal_zeros(loop) == EqualZeros::Second) return {second};
+  const ValueId first = pointwise(tracer, op, {in[0], in[1]}), negative = emit(tracer, Op::sign_bit, {in[0]});
+  return {op == Op::maximum ? pointwise(tracer, Op::where, {negative, second, first})
+                            : pointwise(tracer, Op::where, {negative, first, second})};
 }
 
 Values Same(Tracer&, const Values& in, DType) { return in; }
