@@ -92,6 +92,13 @@ class ReferenceProgram final : public Program {
       } else {
         std::vector<const DenseArray*> operands;
         for (ValueId operand : node.operands) operands.push_back(&values[operand.index]);
+        if (node.op == Op::cond) {
+          std::vector<DenseArray> results;
+          status = evaluate_cond(node, operands, symbols, results);
+          if (status & fatal) return status & fatal;
+          for (std::size_t i = 0; i < results.size(); ++i) values[node.results[i].index] = std::move(results[i]);
+          continue;
+        }
         DenseArray result;
         status = count_size(graph_, node, operands, symbols);
         if (status & fatal) return status & fatal;

@@ -117,6 +117,14 @@ std::vector<ValueId> Graph::add_extern(std::vector<ValueId> operands, Attrs attr
   return results;
 }
 
+std::vector<ValueId> Graph::add_cond(std::vector<ValueId> operands, std::vector<std::shared_ptr<const Graph>> bodies,
+                                     Location location) {
+  std::vector<ValueId> results;
+  for (const Output& output : bodies[0]->outputs) results.push_back(new_value(bodies[0]->type(output.value)));
+  nodes.push_back({Op::cond, std::move(operands), {}, results, std::move(location), std::move(bodies)});
+  return results;
+}
+
 void Graph::rewrite_sizes(const std::function<SymDim(const SymDim&)>& rewritten) {
   auto rewrite = [&](SymDim& size) { size = rewritten(size); };
   auto rewrite_all = [&](std::vector<SymDim>& sizes) { std::for_each(sizes.begin(), sizes.end(), rewrite); };
@@ -137,7 +145,14 @@ void Graph::rewrite_sizes(const std::function<SymDim(const SymDim&)>& rewritten)
   for (Symbol& symbol : symbols)
     if (symbol.definition) rewrite(symbol.definition->dividend), rewrite(symbol.definition->divisor);
   for (Input& input : inputs) rewrite_any(input.strides);
-  for (Node& node : nodes) rewrite_attrs(node.attrs);
+  for (Node& node : nodes) {
+    rewrite_attrs(node.attrs);
+    for (std::shared_ptr<const Graph>& body : node.bodies) {
+      auto changed = std::make_shared<Graph>(*body);
+      changed->rewrite_sizes(rewritten);
+      body = std::move(changed);
+    }
+  }
   for (Output& output : outputs) rewrite_any(output.strides);
   for (Composite& composite : composites) rewrite_attrs(composite.attrs);
 }
@@ -154,6 +169,8 @@ void each_size(const Graph& graph, const Node& node, const std::function<void(co
       for (const auto& layout : *layouts)
         if (layout) visit_all(*layout);
   }
+  for (const std::shared_ptr<const Graph>& body : node.bodies)
+    for (const Node& inner : body->nodes) each_size(*body, inner, visit);
 }
 
 std::vector<SymbolId> symbols_used(const Graph& graph, const Node& node) {

@@ -20,7 +20,8 @@ enum class Lowering : std::uint8_t {
   Scatter,
   Count,
   Matmul,
-  Extern
+  Extern,
+  Cond
 };
 enum class Samples : std::uint8_t {
   None,

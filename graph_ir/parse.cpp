@@ -9,6 +9,8 @@
 #include <charconv>
 #include <cstdlib>
 #include <map>
+#include <memory>
+#include <utility>
 
 #include "graph_ir/inside.h"
 #include "graph_ir/ops.h"
@@ -27,28 +29,12 @@ class Parser : Scanner {
     keyword("graph");
     expect("@");
     graph_.name = word(".<>");
-    expect("(");
-    if (!accept(")")) {
-      do input();
-      while (accept(","));
-      expect(")");
-    }
+    inputs();
     if (accept_keyword("where")) {
       do symbol_declaration();
       while (accept(","));
     }
-    expect("{");
-    while (!accept_keyword("return")) {
-      if (accept_keyword("write"))
-        write();
-      else
-        node();
-    }
-    if (!accept("}")) {
-      do output();
-      while (accept(","));
-      expect("}");
-    }
+    nodes();
     skip_space();
     if (position_ != text_.size()) fail("expected the end of the text, found " + found());
     // What is counted, and what is computed from it.
@@ -189,6 +175,14 @@ class Parser : Scanner {
 
   // ---- the header
 
+  void inputs() {
+    expect("(");
+    if (accept(")")) return;
+    do input();
+    while (accept(","));
+    expect(")");
+  }
+
   void symbol_declaration() {
     const std::string expected = "s" + std::to_string(graph_.symbols.size());
     if (const std::string name = word(); name != expected)
@@ -230,6 +224,45 @@ class Parser : Scanner {
   }
 
   // ---- the body
+
+  void nodes() {
+    expect("{");
+    while (!accept_keyword("return")) {
+      if (accept_keyword("write"))
+        write();
+      else
+        node();
+    }
+    if (accept("}")) return;
+    do output();
+    while (accept(","));
+    expect("}");
+  }
+
+  /// `then(%x: f32[4]) { ... }`, a graph inside of a node. The sizes are those around it, the names its own.
+  std::shared_ptr<const Graph> body(const char* keyword_of_it) {
+    if (++bodies_ > kDeepestBody) fail("more than " + std::to_string(kDeepestBody) + " branches inside of each other");
+    keyword(keyword_of_it);
+    Graph around;
+    std::swap(around, graph_);
+    graph_.name = keyword_of_it;
+    graph_.symbols = around.symbols;
+    made_ += graph_.symbols.size();
+    std::map<std::string, ValueId> values, inside;
+    values.swap(values_), inside.swap(inside_);
+    std::vector<int> lines;
+    lines.swap(node_lines_);
+    const Location place = std::exchange(place_, {});
+    inputs();
+    nodes();
+    place_ = place;
+    lines.swap(node_lines_);
+    values.swap(values_), inside.swap(inside_);
+    auto made = std::make_shared<Graph>(std::move(graph_));
+    graph_ = std::move(around);
+    --bodies_;
+    return made;
+  }
 
   void define(const std::string& name, ValueId value) {
     if (!values_.emplace(name, value).second) fail("%" + name + " is defined twice");
@@ -304,7 +337,11 @@ class Parser : Scanner {
 
     // The dtype that says how a constant's value is read stands after it.
     Place constant;
-    if (accept("{")) {
+    if (node.op == Op::cond) {
+      expect("{");
+      for (const char* word : {"then", "else"}) node.bodies.push_back(body(word));
+      expect("}");
+    } else if (accept("{")) {
       do {
         const std::string name = word();
         const AttrRow* declared = nullptr;
@@ -640,7 +677,8 @@ class Parser : Scanner {
   static constexpr std::size_t kMostAxes = 64;                         // as of NumPy
   static constexpr std::size_t kMostMade = 32, kSmallText = 1 << 14;
   std::size_t made_ = 0;  // characters of places and factors of shapes that nodes repeat
-  int depth_ = 0;
+  static constexpr int kDeepestBody = 16;
+  int depth_ = 0, bodies_ = 0;
   std::vector<int>& node_lines_;
   Graph graph_;
   std::map<std::string, ValueId> values_, inside_;

@@ -39,6 +39,12 @@ void optimise(Graph& graph, bool conditions) {
   run(graph, simplify, "simplify");  // both bring constants together
   run(graph, cse, "cse");
   run(graph, remove_dead, "dce");
+  for (Node& node : graph.nodes)
+    for (std::shared_ptr<const Graph>& body : node.bodies) {
+      auto better = std::make_shared<Graph>(*body);
+      optimise(*better, conditions);
+      body = std::move(better);
+    }
   graph.nodes.shrink_to_fit();  // its segment keeps it
   graph.composites.shrink_to_fit();
 }

@@ -116,7 +116,9 @@ std::string strides_text(const Graph& graph, ValueId value, const std::optional<
   return " strides " + text(*strides);
 }
 
-std::string operation_text(const Graph& graph, const Node& node, const Names& names) {
+std::string exact_text(const Graph& graph, const char* body);
+
+std::string operation_text(const Graph& graph, const Node& node, const Names& names, bool whole = true) {
   std::string result;
   for (std::size_t i = 0; i < node.results.size(); ++i) result += (i ? ", " : "") + name_of(names, node.results[i]);
   if (!node.results.empty()) result += " = ";
@@ -124,11 +126,37 @@ std::string operation_text(const Graph& graph, const Node& node, const Names& na
   for (std::size_t i = 0; i < node.operands.size(); ++i)
     result += (i ? ", " : " ") + name_of(names, node.operands[i]);
   if (const std::string attrs = attributes(node); !attrs.empty()) result += " " + attrs;
+  if (whole) result += bodies_text(node, exact_text);
   if (const std::string types = result_types(graph, node); !types.empty()) result += " : " + types;
   return result;
 }
 
+std::string exact_text(const Graph& graph, const char* body) {
+  const Names names = value_names(graph);
+  std::string result = header(graph, names, true, body) + "\n";
+  Places places;
+  for (const Node& node : graph.nodes)
+    result += "  " + operation_text(graph, node, names) + places.comment(node.location) + "\n";
+  for (const std::string& line : border(graph, names, true)) result += "  " + line + "\n";
+  return result + "}\n";
+}
+
 }  // namespace
+
+std::string bodies_text(const Node& node, const std::function<std::string(const Graph&, const char* word)>& printed) {
+  if (node.bodies.empty()) return "";
+  constexpr const char* kWords[] = {"then", "else"};
+  std::string result = " {\n";
+  for (std::size_t i = 0; i < node.bodies.size(); ++i) {
+    const std::string text = printed(*node.bodies[i], kWords[std::min<std::size_t>(i, 1)]);
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = text.find('\n', begin) + 1;
+      result += "    " + text.substr(begin, end - begin);
+      begin = end;
+    }
+  }
+  return result + "  }";
+}
 
 bool repeats_result_shape(Op op, std::string_view attr) {
   return (attr == "shape" && row(op).shape_rule == "Attr") || (attr == "sizes" && row(op).shape_rule == "Sizes");
@@ -203,13 +231,13 @@ Names number_values(const Graph& graph, const std::vector<bool>& inside) {
   return names;
 }
 
-std::string header(const Graph& graph, const Names& names, bool all_strides) {
+std::string header(const Graph& graph, const Names& names, bool all_strides, const char* body) {
   std::vector<std::string> inputs, symbols;
   for (const Input& input : graph.inputs)
     inputs.push_back(name_of(names, input.value) + ": " + text(graph.type(input.value)) +
                      strides_text(graph, input.value, input.strides, all_strides));
-  for (std::size_t i = 0; i < graph.symbols.size(); ++i) symbols.push_back(symbol_text(graph, i));
-  const std::string opening = "graph @" + word(graph.name, ".<>") + "(";
+  for (std::size_t i = 0; !body && i < graph.symbols.size(); ++i) symbols.push_back(symbol_text(graph, i));
+  const std::string opening = (body ? std::string(body) : "graph @" + word(graph.name, ".<>")) + "(";
   const auto joined = [](const std::vector<std::string>& items) {
     std::string result;
     for (std::size_t i = 0; i < items.size(); ++i) result += (i ? ", " : "") + items[i];
@@ -256,16 +284,10 @@ std::vector<std::string> border(const Graph& graph, const Names& names, bool all
 
 Names value_names(const Graph& graph) { return number_values(graph, std::vector<bool>(graph.nodes.size())); }
 
-std::string print(const Graph& graph, const Node& node) { return operation_text(graph, node, value_names(graph)); }
-
-std::string print(const Graph& graph) {
-  const Names names = value_names(graph);
-  std::string result = header(graph, names, true) + "\n";
-  Places places;
-  for (const Node& node : graph.nodes)
-    result += "  " + operation_text(graph, node, names) + places.comment(node.location) + "\n";
-  for (const std::string& line : border(graph, names, true)) result += "  " + line + "\n";
-  return result + "}\n";
+std::string print(const Graph& graph, const Node& node) {
+  return operation_text(graph, node, value_names(graph), false);
 }
+
+std::string print(const Graph& graph) { return exact_text(graph, nullptr); }
 
 }  // namespace fj

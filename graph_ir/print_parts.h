@@ -1,6 +1,7 @@
 /// What the two forms of a graph's text have in common. See print.h.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,13 @@ std::string name_of(const Names& names, ValueId value);
 /// after all others.
 Names number_values(const Graph& graph, const std::vector<bool>& inside);
 
-/// `graph @f(%x: f32[4]) where s0 >= 1 {`, over several lines if one would be too wide.
-std::string header(const Graph& graph, const Names& names, bool all_strides);
+/// `graph @f(%x: f32[4]) where s0 >= 1 {`, over several lines if one would be too wide. `body`: of a graph inside of a
+/// node, `then(%x: f32[4]) {`; its sizes are those around it.
+std::string header(const Graph& graph, const Names& names, bool all_strides, const char* body = nullptr);
+
+/// What stands between the operands and the types of a node with bodies: `{`, their lines, `}`; "" of others. `printed`
+/// gives a body's text.
+std::string bodies_text(const Node& node, const std::function<std::string(const Graph&, const char* word)>& printed);
 
 /// `write` and `return` lines and the brace.
 std::vector<std::string> border(const Graph& graph, const Names& names, bool all_strides);

@@ -181,7 +181,7 @@ class Inside {
   /// Puts moves into this node's line, from its first operand on, as far as they fit.
   void put_inside(std::size_t index) {
     const Node& reader = graph_.nodes[index];
-    if (reader.op == Op::extern_call || reader.operands.empty()) return;
+    if (reader.op == Op::extern_call || reader.op == Op::cond || reader.operands.empty()) return;
     const std::size_t commas = reader.results.size() + reader.operands.size() - 2;
     std::size_t used = std::strlen("   =    : ") + 2 * commas + name(reader.op).size() + attributes(reader).size() +
                        result_types(graph_, reader).size();
@@ -269,12 +269,10 @@ std::string wrapped(const std::string& line, const std::string& comment) {
   return result + current + comment + "\n";
 }
 
-}  // namespace
-
-std::string print_short(const Graph& graph) {
+std::string short_text(const Graph& graph, const char* body) {
   const Inside inside(graph);
   const Names names = number_values(graph, inside.nodes());
-  std::string result = header(graph, names, false) + "\n";
+  std::string result = header(graph, names, false, body) + "\n";
   Places places;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     if (inside.nodes()[i]) continue;
@@ -285,12 +283,20 @@ std::string print_short(const Graph& graph) {
     for (std::size_t k = 0; k < node.operands.size(); ++k)
       line += (k ? ", " : " ") + inside.text(node.operands[k], names);
     if (const std::string attrs = attributes(node, true); !attrs.empty()) line += " " + attrs;
+    if (const std::string bodies = bodies_text(node, short_text); !bodies.empty()) {
+      result += wrapped(line + " {", "") + bodies.substr(std::strlen(" {\n"), bodies.rfind('\n') + 1 - 3);
+      line = "}";
+    }
     if (const std::string types = result_types(graph, node); !types.empty()) line += " : " + types;
     result += wrapped(line, places.comment(node.location));
   }
   for (const std::string& line : border(graph, names, false)) result += wrapped(line, "");
   return result + "}\n";
 }
+
+}  // namespace
+
+std::string print_short(const Graph& graph) { return short_text(graph, nullptr); }
 
 std::vector<ShownValue> shown_values(const Graph& graph) {
   const Inside inside(graph);

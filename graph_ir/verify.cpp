@@ -178,8 +178,11 @@ class Verifier {
       });
       if (waits) return;
     }
+    if (node.op != Op::cond && !node.bodies.empty()) return broken("has bodies");
     if (node.op == Op::extern_call)
       extern_layouts(node, broken);
+    else if (node.op == Op::cond)
+      bodies(node, broken);
     else
       types(node, broken);
   }
@@ -205,6 +208,49 @@ class Verifier {
         for (const AttrRow& declared : op.attrs) known = known || declared.name == name;
         if (!known) broken("has no attribute " + name);
       }
+  }
+
+  /// Both bodies take the operands behind the condition and give the results.
+  template <class Broken>
+  void bodies(const Node& node, Broken& broken) {
+    if (node.operands.empty() || graph_.type(node.operands[0]) != Type{DType::Bool, {}})
+      return broken("takes a condition of type bool[] first");
+    if (node.results.empty()) return broken("has no results");
+    if (node.bodies.size() != 2) return broken("has " + std::to_string(node.bodies.size()) + " bodies, expected 2");
+    for (std::size_t b = 0; b < node.bodies.size(); ++b) {
+      const Graph& body = *node.bodies[b];
+      const std::string subject = b == 0 ? "then: " : "else: ";
+      if (body.symbols.size() > graph_.symbols.size()) return broken(subject + "has sizes that are not declared");
+      for (std::size_t s = 0; s < body.symbols.size(); ++s)
+        if (body.symbols[s].late) return broken(subject + "has a size that is counted");
+      if (!body.writes.empty()) return broken(subject + "writes an input");
+      if (body.inputs.size() + 1 != node.operands.size())
+        return broken(subject + "has " + std::to_string(body.inputs.size()) + " inputs, expected " +
+                      std::to_string(node.operands.size() - 1));
+      if (body.outputs.size() != node.results.size())
+        return broken(subject + "has " + std::to_string(body.outputs.size()) + " results, expected " +
+                      std::to_string(node.results.size()));
+      for (const Node& inner : body.nodes)
+        if (inner.op == Op::extern_call) return broken(subject + "calls a library");
+      const std::vector<VerifyError> errors = verify(body);
+      if (!errors.empty()) return broken(subject + errors[0].message);
+      for (std::size_t i = 0; i < body.inputs.size(); ++i) {
+        const Input& input = body.inputs[i];
+        if (body.type(input.value) != graph_.type(node.operands[i + 1]))
+          return broken(subject + "input `" + input.name + "` has type " + text(body.type(input.value)) + ", expected " +
+                        text(graph_.type(node.operands[i + 1])));
+        if (input.strides && *input.strides != contiguous_strides(body.type(input.value).shape))
+          return broken(subject + "input `" + input.name + "` is not row-major");
+      }
+      for (std::size_t i = 0; i < body.outputs.size(); ++i) {
+        const Output& output = body.outputs[i];
+        if (body.type(output.value) != graph_.type(node.results[i]))
+          return broken(subject + "result " + std::to_string(i) + " has type " + text(body.type(output.value)) +
+                        ", expected " + text(graph_.type(node.results[i])));
+        if (output.strides && *output.strides != contiguous_strides(body.type(output.value).shape))
+          return broken(subject + "result " + std::to_string(i) + " is not row-major");
+      }
+    }
   }
 
   template <class Broken>

@@ -38,6 +38,9 @@ class Range {
 class CompiledProgram : public Program {
  public:
   explicit CompiledProgram(ProgramParts parts) : parts_(std::move(parts)), launcher_(parts_) {
+    for (ProgramParts& of_branch : parts_.branches)
+      branches_.push_back(std::make_unique<CompiledProgram>(std::move(of_branch)));
+    parts_.branches.clear();
     find_late();
     find_lives();
     is_static_ = true;
@@ -54,6 +57,8 @@ class CompiledProgram : public Program {
                                (step.kind == StepKind::Blocks ? int(step.blocks.steps.size()) : 1));
       launches_ += step.kind == StepKind::Kernel || step.kind == StepKind::Batch;
       for (const ProgramStep& part : step.blocks.steps) launches_ += part.kind == StepKind::Kernel;
+      if (step.kind == StepKind::Cond)
+        launches_ += std::max(branch(step.cond.if_true).kernel_count(), branch(step.cond.if_false).kernel_count());
     }
     for (const ProgramBuffer& buffer : parts_.buffers) {
       shapes_.push_back({});
@@ -96,7 +101,12 @@ class CompiledProgram : public Program {
     std::size_t result = is_static_ ? static_arena_ : place(symbols, places.data());
     for (std::size_t b = 0; b < parts_.buffers.size(); ++b)
       if (parts_.buffers[b].kind == BufferKind::HostArray) result += bytes(int(b), symbols);
-    return result;
+    std::size_t of_branches = 0;  // they run one after the other
+    for (const ProgramStep& step : parts_.steps)
+      if (step.kind == StepKind::Cond)
+        for (const int number : {step.cond.if_true, step.cond.if_false})
+          of_branches = std::max(of_branches, branch(number).temporary_bytes(symbols));
+    return result + of_branches;
   }
 
   std::uint32_t run(Call& call) const override {
@@ -164,6 +174,8 @@ class CompiledProgram : public Program {
   }
 
  private:
+  const Program& branch(int number) const { return *branches_[std::size_t(number)]; }
+
   /// Outputs whose first writer stores zeros.
   void find_zeros() {
     begins_as_zeros_.assign(parts_.buffers.size(), 0);
@@ -313,6 +325,11 @@ class CompiledProgram : public Program {
         case StepKind::Copies:
           touch(step.copies.target, s);
           for (const ProgramCopies::Part& part : step.copies.parts) touch(part.source, s);
+          break;
+        case StepKind::Cond:
+          touch(step.cond.condition, s);
+          for (int buffer : step.cond.operands) touch(buffer, s);
+          for (int buffer : step.cond.results) touch(buffer, s);
           break;
         case StepKind::Extern:
           for (int buffer : step.extern_call.operands) touch(buffer, s);
@@ -658,6 +675,12 @@ class CompiledProgram : public Program {
           status |= count(int(s), call, lock, symbols, arrays, pointers, late);
           if (fails(status, call, symbols, pointers)) return status;
           break;
+        case StepKind::Cond:
+          // After a failure the condition may mean nothing.
+          if (fails(status, call, symbols, pointers)) return status;
+          status |= run_branch(step.cond, call, lock, symbols, arrays, pointers);
+          if (fails(status, call, symbols, pointers)) return status;
+          break;
         case StepKind::Extern:
           // The call's effects may be visible outside; a failure so far must come before them.
           if (unread && launched) status |= ask(*device, lock), launched = false;
@@ -678,6 +701,27 @@ class CompiledProgram : public Program {
     if (unread) status |= ask(*device, lock);
     if (device) device->flush();
     return status;
+  }
+
+  std::uint32_t run_branch(const ProgramCond& cond, const Call& call, HostLock& lock,
+                           std::span<const std::int64_t> symbols, ArrayRef* arrays, char* const* pointers) const {
+    const Program& program = branch(*pointers[cond.condition] ? cond.if_true : cond.if_false);
+    const std::size_t count = cond.operands.size() + cond.results.size();
+    Scratch<ArrayRef, 16> inputs(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const int buffer = i < cond.operands.size() ? cond.operands[i] : cond.results[i - cond.operands.size()];
+      inputs[i] = arrays[buffer];
+      inputs[i].data = pointers[buffer];
+    }
+    Scratch<std::int64_t, 32> of_branch(parts_.graph_symbols);
+    std::copy_n(symbols.begin(), parts_.graph_symbols, of_branch.data());
+    Call inner;
+    inner.host = &lock.host();
+    inner.inputs = {inputs.data(), count};
+    inner.symbols = {of_branch.data(), parts_.graph_symbols};
+    inner.trapped = call.trapped;
+    inner.ranges = call.ranges;
+    return program.run(inner);
   }
 
   /// The device's status, when it is done.
@@ -733,6 +777,7 @@ class CompiledProgram : public Program {
   static constexpr std::size_t kUploaded = 16;  // bytes of the largest dtype
 
   ProgramParts parts_;
+  std::vector<std::unique_ptr<const Program>> branches_;
   const Launcher launcher_;
   mutable std::atomic<int> runs_{0};
   const std::uint64_t id_ = new_profile_id();

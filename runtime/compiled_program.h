@@ -86,6 +86,14 @@ struct ProgramCount {
   std::vector<std::int64_t> excluded;  // values for which the program is wrong
 };
 
+/// One of two programs, as the byte in `condition` says: their numbers among ProgramParts::branches. Each has the operands
+/// as its first inputs and the results as the inputs behind them, which it writes; all are row-major.
+struct ProgramCond {
+  int condition = -1;
+  std::vector<int> operands, results;
+  int if_true = -1, if_false = -1;
+};
+
 /// Parts of a buffer, copied from others of its dtype. Offsets and strides in elements.
 struct ProgramCopies {
   struct Part {
@@ -98,7 +106,7 @@ struct ProgramCopies {
   bool apart = false;  // no part lies over another one
 };
 
-enum class StepKind : std::uint8_t { Kernel, Batch, Matmul, Count, Extern, Blocks, Copies };
+enum class StepKind : std::uint8_t { Kernel, Batch, Matmul, Count, Extern, Blocks, Copies, Cond };
 
 struct ProgramStep;
 
@@ -129,6 +137,7 @@ struct ProgramStep {
   ProgramExtern extern_call;
   ProgramBlocks blocks;
   ProgramCopies copies;
+  ProgramCond cond;
   bool commit = false;  // writes inputs: nothing that can fail follows
   int node = -1;        // of the lowered graph, of a step that is one node
 };
@@ -150,7 +159,15 @@ struct ProgramParts {
   std::string name;  // of the graph
   std::string text;
   std::vector<StepAccount> accounts;
+  std::vector<ProgramParts> branches;  // each a program of its own
 };
+
+/// The kernels of a program, then those of its branches: the order that they are numbered in.
+template <class Visit>
+void each_kernel(ProgramParts& parts, Visit&& visit) {
+  for (ProgramKernel& kernel : parts.kernels) visit(kernel);
+  for (ProgramParts& branch : parts.branches) each_kernel(branch, visit);
+}
 
 std::unique_ptr<Program> make_compiled_program(ProgramParts parts);
 

@@ -10,7 +10,7 @@ namespace fj {
 
 namespace {
 
-constexpr std::uint32_t kImageVersion = 1;
+constexpr std::uint32_t kImageVersion = 2;
 
 struct Writer {
   std::string bytes;
@@ -104,9 +104,15 @@ void pass(A& archive, Value& step);
 
 FJ_MEMBERS(ProgramBlocks, x.steps, x.rows_per_item, x.rows, x.row_bytes, x.together, x.has_product, x.locals)
 // Calls of an array library are in no image.
-FJ_MEMBERS(ProgramStep, x.kind, x.kernel, x.batch, x.matmul, x.count, x.blocks, x.copies, x.commit)
+FJ_MEMBERS(ProgramCond, x.condition, x.operands, x.results, x.if_true, x.if_false)
+FJ_MEMBERS(ProgramStep, x.kind, x.kernel, x.batch, x.matmul, x.count, x.blocks, x.copies, x.cond, x.commit)
+
+template <class A, class Value>
+  requires std::is_same_v<std::remove_const_t<Value>, ProgramParts>
+void pass(A& archive, Value& parts);
+
 FJ_MEMBERS(ProgramParts, x.symbols, x.graph_symbols, x.buffers, x.output_buffers, x.kernels, x.steps,
-           x.float_conditions, x.makes_infinities, x.makes_nan, x.threads, x.name)
+           x.float_conditions, x.makes_infinities, x.makes_nan, x.threads, x.name, x.branches)
 FJ_MEMBERS(ImageSize, x.name, x.symbol, x.low, x.high)
 FJ_MEMBERS(ProgramImage, x.parts, x.functions, x.sizes, x.arguments, x.argument_names, x.result_names)
 #undef FJ_MEMBERS

@@ -20,7 +20,7 @@ struct ImageSize {
 
 struct ProgramImage {
   ProgramParts parts;         // for this process's cores; `kernels` have no code
-  std::vector<int> functions;  // by kernel: the number of its machine code
+  std::vector<int> functions;  // by kernel (each_kernel): the number of its machine code
   std::vector<ImageSize> sizes;
   /// By input of the graph: the number of the caller's array, or ~n for array n of the state.
   std::vector<int> arguments;

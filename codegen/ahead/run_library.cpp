@@ -89,11 +89,12 @@ std::unique_ptr<LoadedProgram> load(FramejitLibrary& library) {
   set_product_by(ProductBy::Own);
   ProgramImage image = read_image({version->image, version->image_bytes});
   std::vector<std::shared_ptr<KernelCode>> codes;
-  for (std::size_t k = 0; k < image.functions.size(); ++k) {
-    const auto number = std::size_t(image.functions[k]);
+  std::size_t k = 0;
+  each_kernel(image.parts, [&](ProgramKernel& kernel) {
+    const auto number = std::size_t(image.functions[k++]);
     while (codes.size() <= number) codes.push_back(std::make_shared<LibraryKernel>(version->kernels[codes.size()]));
-    image.parts.kernels[k].code = codes[number];
-  }
+    kernel.code = codes[number];
+  });
   loaded->symbols = image.parts.graph_symbols;
   for (const ProgramBuffer& buffer : image.parts.buffers) {
     const SymDim count = product(buffer.shape);

@@ -62,6 +62,41 @@ std::size_t memory_of(const std::vector<std::shared_ptr<KernelCode>>& codes) {
 
 }  // namespace
 
+namespace {
+
+/// Of a branch: its results are written into inputs behind its own.
+Graph into_inputs(const Graph& branch) {
+  Graph graph = branch;
+  for (std::size_t i = 0; i < branch.outputs.size(); ++i) {
+    const ValueId value = branch.outputs[i].value;
+    graph.add_input("result " + std::to_string(i), branch.type(value));
+    graph.writes.push_back({int(graph.inputs.size()) - 1, value});
+  }
+  graph.outputs.clear();
+  return graph;
+}
+
+int add_branch(PreparedProgram& program, const Graph& branch, const CompileOptions& options) {
+  PreparedProgram prepared = prepare_program(into_inputs(branch), options);
+  const std::size_t before = program.sources.size();
+  std::move(prepared.sources.begin(), prepared.sources.end(), std::back_inserter(program.sources));
+  for (const std::size_t source : prepared.source_of) program.source_of.push_back(before + source);
+  if (!program.target) program.target = prepared.target;
+  program.parts.branches.push_back(std::move(prepared.parts));
+  return int(program.parts.branches.size()) - 1;
+}
+
+void add_branches(PreparedProgram& program, const Graph& graph, const CompileOptions& options) {
+  for (ProgramStep& step : program.parts.steps) {
+    if (step.kind != StepKind::Cond) continue;
+    const Node& node = graph.nodes[std::size_t(step.node)];
+    step.cond.if_true = add_branch(program, *node.bodies[0], options);
+    step.cond.if_false = add_branch(program, *node.bodies[1], options);
+  }
+}
+
+}  // namespace
+
 PreparedProgram prepare_program(const Graph& graph, const CompileOptions& options) {
   const Schedule groups = schedule(graph, options.float_conditions);
   LoweredProgram lowered = lower(graph, groups);
@@ -76,7 +111,10 @@ PreparedProgram prepare_program(const Graph& graph, const CompileOptions& option
   PreparedProgram prepared{describe_program(graph, lowered), {}, {}};
   prepared.parts.float_conditions = options.float_conditions;
   prepared.parts.threads = options.threads;
-  if (lowered.kernels.empty()) return prepared;
+  if (lowered.kernels.empty()) {
+    add_branches(prepared, graph, options);
+    return prepared;
+  }
   prepared.target = [&] {
     const NoFork whole;
     return &target_for(options.cpu);
@@ -101,6 +139,7 @@ PreparedProgram prepare_program(const Graph& graph, const CompileOptions& option
     described.unshared_speedup = unshared_speedup(sources[source_of[k]].kernel, prepared.target->machine);
     prepared.parts.kernels.push_back(std::move(described));
   }
+  add_branches(prepared, graph, options);
   if (options.dump_ir) {
     prepared.parts.text += text(graph, groups);
     for (const loop::Kernel& kernel : lowered.kernels) prepared.parts.text += text(kernel);
@@ -116,8 +155,9 @@ std::unique_ptr<Program> compile_llvm(const Graph& graph, const CompileOptions& 
   if (!sources.empty()) {
     const auto codes = compile_kernels(std::move(sources), *target, options);
     if (options.code_bytes) *options.code_bytes += memory_of(codes);
-    for (std::size_t k = 0; k < parts.kernels.size(); ++k) parts.kernels[k].code = codes[source_of[k]];
-    compiler_counts().shared += parts.kernels.size() - codes.size();
+    std::size_t number = 0;
+    each_kernel(parts, [&](ProgramKernel& kernel) { kernel.code = codes[source_of[number++]]; });
+    compiler_counts().shared += source_of.size() - codes.size();
   }
   return make_compiled_program(std::move(parts));
 }

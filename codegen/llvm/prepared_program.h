@@ -12,7 +12,7 @@ namespace fj {
 struct PreparedProgram {
   ProgramParts parts;  // kernels without code
   std::vector<KernelSource> sources;     // each work once
-  std::vector<std::size_t> source_of;    // by kernel
+  std::vector<std::size_t> source_of;    // by kernel, those of branches too (each_kernel)
   const Target* target = nullptr;        // null: there are no kernels
 };
 

@@ -565,6 +565,8 @@ class ProgramLowering {
         lower_extern(group);
       else if (group.kind == GroupKind::Assembly)
         lower_assembly(group);
+      else if (group.kind == GroupKind::Cond)
+        lower_cond(graph_.nodes[group.node]);
       else
         GroupLowering(graph_, schedule_, int(g), memory_, program_).run();
     }
@@ -750,6 +752,18 @@ class ProgramLowering {
     step.count.result = memory_.buffer[node.results[0].index];
     step.count.count = node.attrs.get<SymDim>("count").symbols()[0];
     step.count.excluded = node.attrs.get<std::vector<std::int64_t>>("excluded");
+    program_.steps.push_back(std::move(step));
+  }
+
+  /// Its programs are compiled by who has this one compiled.
+  void lower_cond(const Node& node) {
+    ProgramStep step;
+    step.kind = StepKind::Cond;
+    step.node = int(&node - graph_.nodes.data());
+    step.cond.condition = memory_.contiguous_buffer[node.operands[0].index];
+    for (std::size_t i = 1; i < node.operands.size(); ++i)
+      step.cond.operands.push_back(memory_.contiguous_buffer[node.operands[i].index]);
+    for (ValueId result : node.results) step.cond.results.push_back(memory_.buffer[result.index]);
     program_.steps.push_back(std::move(step));
   }
 

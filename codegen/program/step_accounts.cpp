@@ -15,7 +15,7 @@ namespace {
 /// Work of a node on numbers with a fraction; what only moves or converts them is none. nullopt: not known.
 std::optional<SymDim> float_operations(const Graph& graph, const Node& node) {
   const auto elements = [&](ValueId value) { return product(graph.type(value).shape); };
-  if (node.op == Op::extern_call) return std::nullopt;
+  if (node.op == Op::extern_call || node.op == Op::cond) return std::nullopt;
   if (node.operands.empty() || !is_float(graph.type(node.operands.back()).dtype)) return SymDim(0);
   switch (node.op) {
     case Op::cast: return SymDim(0);
@@ -69,6 +69,11 @@ class Accounts {
       case StepKind::Extern:
         account.kind = "call", account.name = step.extern_call.callee;
         reads = step.extern_call.operands, writes = step.extern_call.results;
+        break;
+      case StepKind::Cond:
+        account.kind = "cond", account.name = "cond";
+        reads = step.cond.operands, writes = step.cond.results;
+        reads.push_back(step.cond.condition);
         break;
       case StepKind::Blocks: return;
     }

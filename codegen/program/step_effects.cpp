@@ -79,6 +79,10 @@ StepTouches touches(const LoweredProgram& program, const ProgramStep& step) {
     case StepKind::Matmul: found = {{step.matmul.a, step.matmul.b}, {step.matmul.c}}; break;
     case StepKind::Count: found = {{step.count.source}, {step.count.result}}; break;
     case StepKind::Extern: found = {step.extern_call.operands, step.extern_call.results}; break;
+    case StepKind::Cond:
+      found = {step.cond.operands, step.cond.results};
+      add_once(found.reads, step.cond.condition);
+      break;
     case StepKind::Copies:
       for (const ProgramCopies::Part& part : step.copies.parts) add_once(found.reads, part.source);
       found.writes = {step.copies.target};  // what it does not write stays: whoever wrote it comes before
@@ -100,7 +104,7 @@ bool may_fail(const LoweredProgram& program, const ProgramStep& step, bool may_t
     case StepKind::Batch: return std::any_of(step.batch.begin(), step.batch.end(), kernel_may_fail);
     case StepKind::Matmul: return may_trap;
     case StepKind::Copies: return false;  // (it may be interrupted, as any step)
-    case StepKind::Count: case StepKind::Extern: case StepKind::Blocks: return true;
+    case StepKind::Count: case StepKind::Extern: case StepKind::Blocks: case StepKind::Cond: return true;
   }
   return true;
 }

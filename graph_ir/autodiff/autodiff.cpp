@@ -9,10 +9,58 @@
 #include <unordered_map>
 
 #include "graph_ir/ops.h"
+#include "graph_ir/passes/dce.h"
 #include "graph_ir/rules/grad_rules.h"
 #include "runtime/base/error.h"
 
 namespace fj {
+
+namespace {
+
+/// By result of a branch: whether a gradient flows to it, down some way, from the operands that need one.
+std::vector<bool> flow_of_branch(const Node& node, const std::vector<bool>& needs) {
+  std::vector<bool> result(node.results.size(), false);
+  for (const std::shared_ptr<const Graph>& body : node.bodies) {
+    std::vector<ValueId> wanted;
+    for (std::size_t i = 0; i < body->inputs.size(); ++i)
+      if (needs[node.operands[i + 1].index]) wanted.push_back(body->inputs[i].value);
+    const std::vector<bool> flow = gradient_flow(*body, wanted);
+    for (std::size_t r = 0; r < result.size(); ++r) result[r] = result[r] || flow[body->outputs[r].value.index];
+  }
+  return result;
+}
+
+/// Leaves out what no body computes with, and the operands that are for that alone.
+void drop_unread(std::vector<ValueId>& operands, std::vector<std::shared_ptr<Graph>>& bodies) {
+  std::vector<bool> read(operands.size() - 1, false);
+  for (const std::shared_ptr<Graph>& body : bodies) {
+    dce(*body, false);
+    std::vector<bool> known(body->value_count(), false), used(body->value_count(), false);
+    for (const Input& input : body->inputs) known[input.value.index] = true;
+    for (const Node& node : body->nodes) {
+      for (ValueId result : node.results) known[result.index] = true;
+      for (ValueId operand : node.operands) used[operand.index] = true;
+    }
+    const auto there = [&](const std::vector<ValueId>& values) {
+      return std::all_of(values.begin(), values.end(), [&](ValueId value) { return known[value.index]; });
+    };
+    std::erase_if(body->composites, [&](const Composite& composite) {
+      return !known[composite.result.index] || !there(composite.operands) || !there(composite.kept);
+    });
+    for (const Composite& composite : body->composites)
+      for (const std::vector<ValueId>* values : {&composite.operands, &composite.kept})
+        for (ValueId value : *values) used[value.index] = true;
+    for (const Output& output : body->outputs) used[output.value.index] = true;
+    for (std::size_t i = 0; i < read.size(); ++i) read[i] = read[i] || used[body->inputs[i].value.index];
+  }
+  for (std::size_t i = read.size(); i-- > 0;) {
+    if (read[i]) continue;
+    operands.erase(operands.begin() + std::ptrdiff_t(i) + 1);
+    for (const std::shared_ptr<Graph>& body : bodies) body->inputs.erase(body->inputs.begin() + std::ptrdiff_t(i));
+  }
+}
+
+}  // namespace
 
 void GradientFlow::want(ValueId input) {
   needs_.resize(std::max(needs_.size(), graph_.value_count()), false);
@@ -36,10 +84,13 @@ bool GradientFlow::needs(ValueId value) {
   for (; nodes_ < graph_.nodes.size(); ++nodes_) {
     const Node& node = graph_.nodes[nodes_];
     const bool by_node = carries_gradient(node.op) && any(node.operands);
-    for (ValueId result : node.results) {
+    const std::vector<bool> by_way =
+        by_node && node.op == Op::cond ? flow_of_branch(node, needs_) : std::vector<bool>(node.results.size(), by_node);
+    for (std::size_t r = 0; r < node.results.size(); ++r) {
+      const ValueId result = node.results[r];
       const auto composite = composite_of_.find(result);
       const bool flows =
-          composite == composite_of_.end() ? by_node : any(graph_.composites[composite->second].operands);
+          composite == composite_of_.end() ? by_way[r] : any(graph_.composites[composite->second].operands);
       const DType dtype = graph_.type(result).dtype;
       if (flows && (is_float(dtype) || is_complex(dtype)) && !stopped_.count(result)) needs_[result.index] = true;
     }
@@ -108,8 +159,77 @@ std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted
     return together.size() > 1 ? together : std::vector<ValueId>{};
   };
 
+  // A branch's derivative is one: each way computes its results again, and what it gives back of their cotangents.
+  const auto derive_branch = [&](const Node& node) {
+    std::vector<std::size_t> places, asked;
+    for (std::size_t r = 0; r < node.results.size(); ++r)
+      if (is_derived(node.results[r])) places.push_back(r);
+    for (std::size_t i = 1; i < node.operands.size(); ++i)
+      if (needs[node.operands[i].index]) asked.push_back(i);
+    if (places.empty() || asked.empty()) return;
+    // Zeros are not what eager gives an array that the way has not read: no gradient.
+    std::vector<std::vector<bool>> reached(2);
+    for (std::size_t b = 0; b < 2; ++b)
+      for (std::size_t i : asked) {
+        const std::vector<bool> flow = gradient_flow(*node.bodies[b], {&node.bodies[b]->inputs[i - 1].value, 1});
+        for (const Output& output : node.bodies[b]->outputs) reached[b].push_back(flow[output.value.index]);
+      }
+    if (reached[0] != reached[1])
+      throw NoDerivative(node.op, "a branch of which one way depends on an array that the other does not depend on",
+                         node.location);
+    std::vector<std::shared_ptr<Graph>> bodies;
+    std::vector<bool> given_back;
+    for (const std::shared_ptr<const Graph>& body : node.bodies) {
+      auto derived = std::make_shared<Graph>(*body);
+      std::vector<ValueId> inputs, results, given;
+      for (std::size_t i : asked) inputs.push_back(derived->inputs[i - 1].value);
+      for (std::size_t r : places) {
+        results.push_back(derived->outputs[r].value);
+        if (is_complex(derived->type(results.back()).dtype)) throw NoDerivative(node.op, node.location);
+        given.push_back(derived->add_input("cotangent" + std::to_string(r), derived->type(results.back())));
+      }
+      std::vector<bool> of_way;
+      derived->outputs.clear();
+      for (ValueId gradient : add_gradients(*derived, inputs, results, given)) {
+        of_way.push_back(gradient.valid());
+        if (gradient.valid()) derived->outputs.push_back({gradient, std::nullopt});
+      }
+      if (!bodies.empty() && of_way != given_back)
+        throw NoDerivative(node.op, "a branch of which one way gives an array no gradient", node.location);
+      given_back = std::move(of_way);
+      bodies.push_back(std::move(derived));
+    }
+    std::vector<ValueId> operands = node.operands;
+    for (std::size_t r : places) operands.push_back(cotangent.at(node.results[r].index));
+    drop_unread(operands, bodies);
+    BackwardStep step{node.results[places[0]], {}, {}, true, {}, {}};
+    for (ValueId read : operands)
+      if (read.index < forward_values && !fixed[read.index]) step.read.push_back(read);
+    if (places.size() > 1)
+      for (std::size_t r : places) step.together.push_back(node.results[r]);
+    const bool any = std::find(given_back.begin(), given_back.end(), true) != given_back.end();
+    const std::vector<ValueId> made =
+        any ? graph.add_cond(std::move(operands), {bodies.begin(), bodies.end()}, node.location)
+            : std::vector<ValueId>{};
+    std::size_t next = 0;
+    for (std::size_t k = 0; k < asked.size(); ++k) {
+      const ValueId operand = node.operands[asked[k]], gradient = given_back[k] ? made[next++] : ValueId{};
+      if (gradient.valid()) accumulate(operand, gradient, node.location);
+      step.into.push_back(operand);
+      step.given.push_back(gradient);
+    }
+    for (std::size_t r : places) {
+      step.result = node.results[r];
+      if (steps) steps->push_back(step);
+    }
+  };
+
   for (std::size_t i = graph.nodes.size(); i-- > 0;) {
     const Node node = graph.nodes[i];
+    if (node.op == Op::cond) {
+      derive_branch(node);
+      continue;
+    }
     const std::vector<ValueId> together =
         node.op == Op::extern_call ? derived_together(node) : std::vector<ValueId>{};
     BackwardStep step_of_first;  // of those
@@ -226,13 +346,15 @@ void add_whole_composites(Graph& graph, const Graph& from, const std::vector<Val
 void add_mapped(Graph& graph, const Graph& from, const Node& node, Attrs attrs, std::vector<ValueId>& mapped) {
   std::vector<ValueId> operands;
   for (ValueId operand : node.operands) operands.push_back(mapped[operand.index]);
-  if (node.op != Op::extern_call) {
+  if (node.op != Op::extern_call && node.op != Op::cond) {
     mapped[node.results[0].index] = graph.add(node.op, std::move(operands), std::move(attrs), node.location);
     return;
   }
   std::vector<Type> types;
   for (ValueId result : node.results) types.push_back(from.type(result));
-  const std::vector<ValueId> results = graph.add_extern(std::move(operands), std::move(attrs), types, node.location);
+  const std::vector<ValueId> results =
+      node.op == Op::cond ? graph.add_cond(std::move(operands), node.bodies, node.location)
+                          : graph.add_extern(std::move(operands), std::move(attrs), types, node.location);
   for (std::size_t i = 0; i < results.size(); ++i) mapped[node.results[i].index] = results[i];
 }
 

@@ -85,7 +85,8 @@ std::uint32_t count_size(const Graph& graph, const Node& node, std::span<const D
 
 std::uint32_t evaluate(const Graph& graph, const Node& node, std::span<const DenseArray* const> operands,
                        std::span<const std::int64_t> symbols, DenseArray& result) {
-  FJ_CHECK(node.op != Op::extern_call && node.results.size() == 1, "an extern call cannot be evaluated");
+  FJ_CHECK(node.op != Op::extern_call && node.op != Op::cond && node.results.size() == 1,
+           "no single operation to evaluate: " + std::string(name(node.op)));
   const Type& type = graph.type(node.results[0]);
   result = DenseArray(type.dtype, evaluate(type.shape, symbols));
   std::fenv_t outside;
@@ -101,6 +102,14 @@ std::uint32_t evaluate(const Graph& graph, const Node& node, std::span<const Den
   return status;
 }
 
+std::uint32_t evaluate_cond(const Node& node, std::span<const DenseArray* const> operands,
+                            std::span<std::int64_t> symbols, std::vector<DenseArray>& results) {
+  const Graph& body = *node.bodies[std::get<bool>(operands[0]->scalar(0)) ? 0 : 1];
+  std::vector<DenseArray> inputs;
+  for (const DenseArray* operand : operands.subspan(1)) inputs.push_back(*operand);
+  return evaluate(body, inputs, symbols.first(body.symbols.size()), results);
+}
+
 std::uint32_t evaluate(const Graph& graph, std::span<const DenseArray> inputs, std::span<std::int64_t> symbols,
                        std::vector<DenseArray>& results) {
   FJ_CHECK(inputs.size() == graph.inputs.size(), std::to_string(inputs.size()) + " arrays for " +
@@ -112,6 +121,13 @@ std::uint32_t evaluate(const Graph& graph, std::span<const DenseArray> inputs, s
   for (const Node& node : graph.nodes) {
     std::vector<const DenseArray*> operands;
     for (ValueId operand : node.operands) operands.push_back(&values[operand.index]);
+    if (node.op == Op::cond) {
+      std::vector<DenseArray> of_body;
+      status |= evaluate_cond(node, operands, symbols, of_body);
+      if (status & (kUnexpectedCount | kIntegerDivisionByZero | kIndexOutOfRange)) return status;
+      for (std::size_t i = 0; i < of_body.size(); ++i) values[node.results[i].index] = std::move(of_body[i]);
+      continue;
+    }
     DenseArray result;
     status |= count_size(graph, node, operands, symbols);
     if (status & (kUnexpectedCount | kIntegerDivisionByZero)) return status;

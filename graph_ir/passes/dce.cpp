@@ -1,15 +1,38 @@
 // One walk backwards: a node is live if it must happen or if something live reads it.
 #include "graph_ir/passes/dce.h"
 
+#include <algorithm>
+
 #include "graph_ir/ops.h"
 #include "graph_ir/rules/conditions.h"
 
 namespace fj {
 
-bool dce(Graph& graph, bool conditions) {
-  std::vector<const Node*> definition(graph.value_count(), nullptr);
+namespace {
+
+std::vector<const Node*> definitions(const Graph& graph) {
+  std::vector<const Node*> result(graph.value_count(), nullptr);
   for (const Node& node : graph.nodes)
-    for (ValueId result : node.results) definition[result.index] = &node;
+    for (ValueId value : node.results) result[value.index] = &node;
+  return result;
+}
+
+/// Whether the node happens though nobody reads what it gives.
+bool must_happen(const Graph& graph, const std::vector<const Node*>& definition, const Node& node, bool conditions) {
+  if (node.op == Op::cond)
+    return std::any_of(node.bodies.begin(), node.bodies.end(), [&](const std::shared_ptr<const Graph>& body) {
+      const std::vector<const Node*> inner = definitions(*body);
+      return std::any_of(body->nodes.begin(), body->nodes.end(),
+                         [&](const Node& each) { return must_happen(*body, inner, each, conditions); });
+    });
+  return (row(node.op).effect == OpEffect::Extern && !graph.spare_calls.count(node.results[0])) ||
+         may_fail(graph, definition, node) || (conditions && may_raise_condition(graph, node));
+}
+
+}  // namespace
+
+bool dce(Graph& graph, bool conditions) {
+  const std::vector<const Node*> definition = definitions(graph);
 
   std::vector<bool> used(graph.value_count(), false);
   for (const Output& output : graph.outputs) used[output.value.index] = true;
@@ -19,9 +42,7 @@ bool dce(Graph& graph, bool conditions) {
   bool changed = false;
   for (std::size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
-    live[i] = (row(node.op).effect == OpEffect::Extern && !graph.spare_calls.count(node.results[0])) ||
-              may_fail(graph, definition, node) ||
-              (conditions && may_raise_condition(graph, node));
+    live[i] = must_happen(graph, definition, node, conditions);
     for (ValueId result : node.results) live[i] = live[i] || used[result.index];
     changed = changed || !live[i];
     if (live[i])

@@ -29,6 +29,9 @@ bool is_nonzero_constant(const Graph& graph, const std::vector<const Node*>& def
 }  // namespace
 
 std::uint32_t conditions_of(const Graph& graph, const Node& node) {
+  std::uint32_t of_bodies = 0;
+  for (const std::shared_ptr<const Graph>& body : node.bodies)
+    for (const Node& inner : body->nodes) of_bodies |= conditions_of(*body, inner);
   switch (row(node.op).lowering) {
     case Lowering::Constant:
     case Lowering::Index:
@@ -36,6 +39,7 @@ std::uint32_t conditions_of(const Graph& graph, const Node& node) {
     case Lowering::Gather:
     case Lowering::Count:
     case Lowering::Extern: return 0;
+    case Lowering::Cond: return of_bodies;
     default: break;
   }
   if (node.op == Op::scatter) return 0;

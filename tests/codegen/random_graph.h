@@ -9,7 +9,7 @@ namespace fj::test {
 
 class RandomGraph {
  public:
-  explicit RandomGraph(std::uint64_t seed) : random_(seed) {
+  explicit RandomGraph(std::uint64_t seed, bool branches = false) : random_(seed), branches_(branches ? 2 : 0) {
     symbolic_ = pick(3) == 0;
     if (symbolic_)
       for (std::int64_t size : {5, 8}) {
@@ -52,6 +52,39 @@ class RandomGraph {
   std::vector<std::int64_t> symbols;
 
  private:
+  /// Of a branch that takes values of these types and gives the first `results` of them.
+  RandomGraph(std::uint64_t seed, const RandomGraph& around, const std::vector<Type>& types, std::size_t results)
+      : symbols(around.symbols), random_(seed), branches_(around.branches_ - 1), sizes_(around.sizes_) {
+    graph.symbols = around.graph.symbols;
+    for (const Type& type : types) values_.push_back(graph.add_input("a" + std::to_string(values_.size()), type));
+    for (int i = pick(6); i > 0; --i) grow();
+    for (std::size_t i = 0; i < results; ++i) {
+      std::size_t last = values_.size() - 1;
+      while (last > i && (graph.type(values_[last]) != types[i] || pick(4) == 0)) --last;
+      graph.outputs.push_back({values_[last], std::nullopt});
+    }
+  }
+
+  void branch() {
+    const auto total = [&] {
+      const ValueId of = any();
+      std::vector<std::int64_t> axes;
+      for (int d = 0; d < graph.type(of).rank(); ++d) axes.push_back(d);
+      return graph.add(Op::reduce_sum, {of}, one("axes", axes));
+    };
+    std::vector<ValueId> operands = {graph.add(Op::lt, {total(), total()})};
+    std::vector<Type> types;
+    for (int i = 1 + pick(3); i > 0; --i) {
+      operands.push_back(any());
+      types.push_back(graph.type(operands.back()));
+    }
+    const std::size_t results = 1 + std::size_t(pick(int(types.size())));
+    std::vector<std::shared_ptr<const Graph>> bodies;
+    for (int i = 0; i < 2; ++i)
+      bodies.push_back(std::make_shared<Graph>(RandomGraph(random_(), *this, types, results).graph));
+    for (ValueId result : graph.add_cond(operands, bodies)) values_.push_back(result);
+  }
+
   int pick(int bound) { return int(random_() % std::uint64_t(bound)); }
 
   Dims random_shape() {
@@ -83,6 +116,7 @@ class RandomGraph {
   }
 
   void grow() {
+    if (branches_ > 0 && pick(6) == 0) return branch();
     const ValueId x = any();
     const Dims shape = graph.type(x).shape;
     const int rank = int(shape.size());
@@ -189,6 +223,7 @@ class RandomGraph {
   }
 
   std::mt19937_64 random_;
+  int branches_;  // how deep they may be
   std::vector<SymDim> sizes_;
   std::vector<ValueId> values_;
   bool symbolic_ = false;
