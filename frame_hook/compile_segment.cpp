@@ -290,6 +290,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     request.refusal = [&](int device) { return device_refusal(device, options, callable != nullptr); };
     std::vector<RecordedCall> calls;
     request.only_operations = state.only_operations;
+    request.branches = state.branches;
     if (state.records) request.record = &calls;
     if (state.passes)
       request.edit = [&](Segment& segment, const GuardSet& guards, const SourceTable& sources) {

@@ -18,6 +18,7 @@ struct FunctionState {
   Ref<> backend;                         // the user's callable, or null
   std::vector<std::pair<std::string, DynamicAxis>> marks;  // axes of its arguments that change, by source
   bool only_operations = false;          // in its graphs, as far as they can say it: see Tracer
+  bool branches = false;                 // on data are in its graphs, where they can be (tracer/branches.h)
   bool records = false;                  // its passes are told of the calls of the libraries
   Ref<> passes;                          // what edits its graphs (framejit/_passes.py), or null
   /// One cache per set of options in use: the first is that of `options`.

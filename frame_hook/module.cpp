@@ -380,6 +380,8 @@ PYBIND11_MODULE(_core, module) {
              });
   module.def("only_operations", [](const py::object& compiled) { state_of(compiled).only_operations = true; },
              "From now on its graphs call the array library only where no operations say the same.");
+  module.def("join_branches", [](const py::object& compiled) { state_of(compiled).branches = true; },
+             "From now on both ways of a branch on data are in its graphs, where they can be.");
   module.def("record_calls", [](const py::object& compiled) { state_of(compiled).records = true; },
              "Its passes are told of the calls of the array libraries.");
   module.def("mark_arguments",

@@ -62,6 +62,23 @@ GuardSet::GuardSet(std::shared_ptr<SourceTable> sources) : sources_(std::move(so
 }
 GuardSet::~GuardSet() = default;
 
+void GuardSet::add_all(const GuardSet& others) {
+  FJ_CHECK(sources_ == others.sources_, "guards of other sources");
+  for (Guard guard : others.guards_) {
+    // As it was before `add` prepared it.
+    if (!guard.object && guard.weak) {
+      guard.object = Ref<>::steal(fj_weakly_held(guard.weak.get()));
+      guard.weak = {};
+    }
+    if (guard.kind == GuardKind::TypeVersion) {
+      std::vector<Ref<>> names;
+      for (std::size_t i = 0; i < guard.names.size(); i += 2) names.push_back(guard.names[i]);
+      guard.names = std::move(names);
+    }
+    add(std::move(guard));
+  }
+}
+
 void GuardSet::add(Guard guard) {
   FJ_CHECK(!program_, "a guard is added before the set is sealed");
   guard.object_text = describe_object(guard.object.get());

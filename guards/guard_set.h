@@ -103,6 +103,8 @@ class GuardSet {
   ~GuardSet();
   /// Duplicates are dropped. GradMode, TorchModes and NumpyErrState record the state of this moment.
   void add(Guard guard);
+  /// Those of another set over the same sources.
+  void add_all(const GuardSet& others);
   /// Stands for the order of bases among the names of a TypeVersion guard: "__mro__", interned.
   static PyObject* bases_name();
   /// A symbol that no guard binds: a quotient or remainder of others, computed before relations are compared.

@@ -12,6 +12,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/phase.h"
 #include "segment/finalizers.h"
+#include "tracer/branches.h"
 #include "tracer/exits/exit_builder.h"
 #include "tracer/frontends/acceptance.h"
 #include "tracer/interpreter/loops.h"
@@ -313,6 +314,14 @@ TraceResult trace(const TraceRequest& given) {
     {
       const PhaseTimer timer(Phase::trace);
       result.segment = trace_segment(request);
+      Exit& exit = result.segment->exit;
+      if (request.branches && exit.kind == Exit::Kind::Break && exit.reason == BreakReason::BranchOnData) {
+        std::string why;
+        if (auto joined = trace_ways(request, why, trace_segment))
+          result.segment = std::move(joined);
+        else
+          exit.detail += "; both ways are not in one graph: " + why;
+      }
     }
     if (has_array_work(*result.segment)) {
       const PhaseTimer timer(Phase::passes);

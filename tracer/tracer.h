@@ -61,6 +61,9 @@ struct TraceRequest {
   /// so (Segment::conditions). `decisions`: the outcomes of the first branches, as a run has found them.
   bool follow = false;
   std::vector<bool> decisions;
+  /// Both ways of a branch on data are to be in the graph, where that can be (branches.h). `way`: the one to trace.
+  bool branches = false;
+  struct TracedWay* way = nullptr;
   /// What torch's questions whether code is compiled are answered. Not given: false as in CPython, and true if that
   /// trace breaks where the other does not.
   std::optional<bool> torch_is_compiling;

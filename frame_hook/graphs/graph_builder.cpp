@@ -178,6 +178,24 @@ class GraphBuilder {
     return results;
   }
 
+  /// A branch. The numbers of its results.
+  std::vector<std::uint32_t> cond(const std::vector<std::uint32_t>& operands, const std::vector<PythonGraph>& bodies,
+                                  const std::tuple<std::string, int, std::string>& location,
+                                  const std::optional<std::vector<std::uint32_t>>& numbers) {
+    if (bodies.size() != 2) throw py::value_error("cond has two bodies");
+    Node node{Op::cond, values_from(operands), {}, {}, location_from(location)};
+    for (const PythonGraph& body : bodies) node.bodies.push_back(body.graph);
+    const Graph& first = *node.bodies[0];
+    for (std::size_t i = 0; i < first.outputs.size(); ++i)
+      node.results.push_back(numbers ? new_definition(numbers->at(i))
+                                     : graph_->new_value(first.type(first.outputs[i].value)));
+    defined_.insert(node.results.begin(), node.results.end());
+    std::vector<std::uint32_t> results;
+    for (ValueId result : node.results) results.push_back(result.index);
+    graph_->nodes.push_back(std::move(node));
+    return results;
+  }
+
   void output(std::uint32_t value, const py::object& layout) {
     graph_->outputs.push_back({value_from(value), layout_from(layout)});
   }
@@ -252,6 +270,7 @@ void bind_graph_builder(py::module_& module) {
       .def("add", &GraphBuilder::add, py::arg("op"), py::arg("operands"), py::arg("attrs"),
            py::arg("location") = nowhere, py::arg("number") = py::none())
       .def("call", &GraphBuilder::call)
+      .def("cond", &GraphBuilder::cond)
       .def("output", &GraphBuilder::output)
       .def("write", &GraphBuilder::write)
       .def("name", &GraphBuilder::name)

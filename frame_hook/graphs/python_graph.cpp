@@ -278,6 +278,14 @@ void bind_graph(py::module_& module) {
           [](const PythonNode& n) { return py::make_tuple(n.node().location.file, n.node().location.line, n.node().location.module);
           },
           "(file, line, module path)")
+      .def_property_readonly(
+          "bodies",
+          [](const PythonNode& n) {
+            py::list bodies;
+            for (const auto& body : n.node().bodies) bodies.append(PythonGraph{body, n.externs});
+            return bodies;
+          },
+          "Of cond: the graphs of which one runs.")
       .def_property_readonly("can_be_called", [](const PythonNode& self) { return self.externs != nullptr; })
       .def("call", call_library, py::arg("arrays"), py::arg("symbols"),
            "extern_call only: the arrays the library's function returns. symbols: a number for each of the graph's.")

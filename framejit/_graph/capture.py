@@ -120,7 +120,7 @@ def _form(core):
     text = re.sub(r" +", " ", re.sub(r" +;.*", "", core.text))
     text = re.sub(r", operand_strides = .*\}", "}", text)
     lines = text.split("\n")
-    last = next(i for i, line in enumerate(lines) if line.startswith(" return"))
+    last = max(i for i, line in enumerate(lines) if line.startswith(" return"))
     lines[last] = re.sub(r" strides \[[^]]*\]", "", lines[last])
     names = {}
     return re.sub(r"%(?=\w*[A-Za-z_.])[\w.]+", lambda match: names.setdefault(match[0], f"%in{len(names)}"),
@@ -227,7 +227,8 @@ def capture(function, *args, dynamic_shapes=None, level="primitive", **kwargs):
     and of operations for what is no call. Such a graph is called, edited and saved as a loaded one (`Graph.load`): of the assumptions,
     a call checks those about arguments. `Graph.lower` makes it a primitive one.
 
-    What was decided while tracing (sizes, numbers, branches) is in `graph.assumptions`, and a call of the graph checks it. Raises
+    Both ways of a branch on data are in the graph, as a node "cond", where they return arrays made anew of the same types. What was decided
+    while tracing (sizes, numbers, branches on these) is in `graph.assumptions`, and a call of the graph checks it. Raises
     GraphBreakError, which names the line, where the function can't be one graph; GraphError where a size that the dict or list names is
     decided by the code, and for a function that computes no array.
 
@@ -275,6 +276,8 @@ def _traced(caller, function, face, dynamic, axes, args, kwargs, noted, only_ope
     _core.mark_arguments(compiled, axes)
     if noted:
         _core.record_calls(compiled)
+    else:
+        _core.join_branches(compiled)
     if only_operations:
         _core.only_operations(compiled)
     try:

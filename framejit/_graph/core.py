@@ -72,7 +72,8 @@ def from_core(core):
         single, attrs = len(results) == 1, row.attrs
         if row.op == "extern_call" and 0 <= attrs["handle"] < len(calls):
             attrs["callee"] = text_of(calls[attrs["handle"]]) or attrs["callee"]
-        node = Node(graph, row.op, operands, attrs, types[0] if single else tuple(types), row.location, results[0] if single else None)
+        node = Node(graph, row.op, operands, attrs, types[0] if single else tuple(types), row.location, results[0] if single else None,
+                    bodies=row.bodies)
         node._spare = bool(results) and results[0] in spare
         graph._link(node, graph._end)
         if single:
@@ -135,12 +136,15 @@ def to_core(graph):
         location = (node.file, node.line, node.module)
         try:
             operands = [numbers[x] for x in node._operands] if node._op != "result" else []
-            if node._op == "extern_call":
+            if node._op in ("extern_call", "cond"):
                 several = not isinstance(node._type, ArrayType)
                 results = sorted(calls.get(node, ()), key=lambda x: x._attrs["index"]) if several else [node]
                 numbered = start is not None and all(x._number is not None for x in results)
                 known = [x._number for x in results] if numbered else None
-                made = builder.call(operands, dict(node._attrs), [tuple(x._type) for x in results], location, known, node._spare)
+                if node._op == "cond":
+                    made = builder.cond(operands, list(node._bodies), location, known)
+                else:
+                    made = builder.call(operands, dict(node._attrs), [tuple(x._type) for x in results], location, known, node._spare)
                 numbers.update(zip(results, made))
             elif node._op != "result":
                 number = node._number if start is not None else None

@@ -13,7 +13,7 @@ def _text(value):
 def _row(node):
     attrs = ", ".join(f"{key} = {_text(value)}" for key, value in node.attrs.items() if key not in ("shape", "sizes"))
     place = f"{node.file.rpartition('/')[2]}:{node.line}" if node.line else ""
-    type = ", ".join(map(str, node.type)) if node.op == "extern_call" and not hasattr(node.type, "dtype") else str(node.type)
+    type = str(node.type) if hasattr(node.type, "dtype") else ", ".join(map(str, node.type))
     return (f"%{node.name}", type, node.op, ", ".join(f"%{x.name}" for x in node.operands), attrs,
             ", ".join(f"%{x.name}" for x in node.users), place, node.module)
 

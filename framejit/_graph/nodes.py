@@ -63,18 +63,18 @@ class Node:
     """One operation of a graph, and the value it computes.
 
     op: its row of the table of operations ("add", "reduce_sum"); "input" for what the graph is given; "extern_call" for a function of
-    the array library; "result" for one array of several that such a call gives. Reading: `operands`, `users`, `attrs`, `type`, `name`,
-    `file`, `line`, `module` (the torch module's path, "layers.0.norm1"), `graph`. Writing: `op`, `operands`, `attrs[...]`, `name`, and
-    the methods. GraphError says which node breaks which rule; then nothing has changed.
+    the array library; "cond" for a branch, with its `bodies`; "result" for one array of several that one of these gives. Reading:
+    `operands`, `users`, `attrs`, `type`, `name`, `file`, `line`, `module` (the torch module's path, "layers.0.norm1"), `graph`. Writing:
+    `op`, `operands`, `attrs[...]`, `name`, and the methods. GraphError says which node breaks which rule; then nothing has changed.
 
         node, = graph.find(op="exp")
         node.replace_uses(graph.add("tanh", node.operands[0], after=node))
     """
     __slots__ = ("graph", "file", "line", "module", "layout", "_op", "_operands", "_attrs", "_type", "_name", "_users", "_number",
-                 "_previous", "_next", "_spare", "__weakref__")
+                 "_previous", "_next", "_spare", "_bodies", "__weakref__")
 
-    def __init__(self, graph, op, operands, attrs, type, location=("", 0, ""), number=None, layout=None):
-        self.graph, self._op, self._operands, self._type = graph, op, tuple(operands), type
+    def __init__(self, graph, op, operands, attrs, type, location=("", 0, ""), number=None, layout=None, bodies=()):
+        self.graph, self._op, self._operands, self._type, self._bodies = graph, op, tuple(operands), type, tuple(bodies)
         self._attrs = Attributes(self, attrs)
         self.file, self.line, self.module = location
         self.layout = layout  # of an input: strides in elements; None: row-major without gaps
@@ -91,6 +91,16 @@ class Node:
     shape = property(lambda self: self._type.shape)
     users = property(lambda self: tuple(self._users), doc="The nodes that read it, in no order.")
     is_input = property(lambda self: self._op == "input")
+
+    @property
+    def bodies(self):
+        """Of "cond": the graphs that run where its first operand is true, and where it is false, of the operands behind that; else ().
+
+        They are there to be read: an edit of one changes nothing of this graph.
+        """
+        from framejit._graph.core import from_core
+
+        return tuple(from_core(body) for body in self._bodies)
 
     @property
     def name(self):
@@ -188,6 +198,8 @@ class Node:
         self._previous._next, self._next._previous = self._next, self._previous
 
     def _change(self, op=None, operands=None, attrs=None):
+        if self._op == "cond" and (op is not None or attrs is not None):
+            raise GraphError(f"{self}: a branch has no other operation or attributes to change")
         if self._op in ("input", "result"):
             raise GraphError(f"{self}: {'an input' if self.is_input else 'one result of a call'} has no operands or attributes to change")
         changed = {key: value for key, value in (("op", op), ("operands", operands), ("attrs", attrs)) if value is not None}
@@ -380,7 +392,7 @@ class Graph:
             if node._op == "extern_call":
                 raise GraphError(f"{graph._title()} calls the array library ({node._attrs['callee']}), which can't be copied")
             copy = copies[node] = Node(self, node._op, [copies[x] for x in node._operands], dict(node._attrs), node._type,
-                                       (node.file, node.line, node.module))
+                                       (node.file, node.line, node.module), bodies=node._bodies)
             self._link(copy, place)
         self._touch()
         return [copies[x] for x in graph._outputs]
@@ -476,7 +488,7 @@ class Graph:
         copies = {}
         for node in self._all():
             copy = copies[node] = Node(made, node._op, [copies.get(x, x) for x in node._operands], node._attrs, node._type,
-                                       (node.file, node.line, node.module), node._number, node.layout)
+                                       (node.file, node.line, node.module), node._number, node.layout, node._bodies)
             copy._name, copy._spare = node._name, node._spare
             if node.is_input:
                 made._inputs.append(copy)
@@ -715,10 +727,11 @@ class Graph:
             waiting.append(node)
         while waiting:
             node = waiting.pop(0)
-            if node._op in ("extern_call", "result"):
+            if node._op in ("extern_call", "cond", "result"):
                 given = [types.get(x, x._type) for x in operands_of(node)]
                 if node._op == "result" or given != [x._type for x in node._operands]:
-                    raise GraphError(f"{node} calls the array library, for operands of other types")
+                    what = "calls the array library" if node._op == "extern_call" else "is a branch"
+                    raise GraphError(f"{node} {what}, for operands of other types")
                 continue
             change = changes.get(node, {})
             attrs = change.get("attrs", dict(node._attrs))
@@ -771,7 +784,7 @@ class Graph:
         for node in self:
             if node._op == "extern_call":
                 return "numpy" if re.search(r"(^|= )numpy\.", node._attrs["callee"]) else "torch"
-        return "torch" if any(node._type.dtype == "bf16" for node in self._all() if node._op != "result") else "numpy"
+        return "torch" if any(node._type.dtype == "bf16" for node in self._all() if isinstance(node._type, ArrayType)) else "numpy"
 
 
 def _library_of(arrays):

@@ -9,6 +9,7 @@ result is cast back, which for integers keeps the bits and for half types rounds
 """
 import ast
 import contextlib
+import copy
 import itertools
 import math
 import os
@@ -273,10 +274,13 @@ class Unwritable(Exception):
 
 def write_operations(model, graph, inputs, integers):
     """Adds the graph's operations; returns the values by node. Raises GraphError, which names the node."""
+    model.sizes = Sizes(model, graph, inputs, integers)
+    return _write_nodes(model, graph, dict(zip(graph.inputs, inputs)))
+
+
+def _write_nodes(model, graph, values):
     from framejit._graph.onnx_operations import operations
 
-    values = dict(zip(graph.inputs, inputs))
-    model.sizes = Sizes(model, graph, inputs, integers)
     for node in graph:
         if node.op == "result":
             values[node] = values[node.operands[0]][node.attrs["index"]]
@@ -284,13 +288,32 @@ def write_operations(model, graph, inputs, integers):
         try:
             with model.at(node):
                 made = operations[node.op](model, node, *(values[x] for x in node.operands))
-                if node.op != "extern_call":
+                if node.op not in _SEVERAL:
                     made = made.cast(node.dtype)
         except (Unwritable, GraphError) as error:
             raise GraphError(f"{graph._title()} can't be written as ONNX: {_told(node)}: {error}") from None
-        several = node.op == "extern_call" and isinstance(node.type, list | tuple) and not hasattr(node.type, "dtype")
-        values[node] = made if several or node.op != "extern_call" else made[0]
+        several = node.op in _SEVERAL and not hasattr(node.type, "dtype")
+        values[node] = made if several or node.op not in _SEVERAL else made[0]
     return values
+
+
+_SEVERAL = ("extern_call", "cond")  # operations that may have several results
+
+
+def write_branch(model, node, condition, *operands):
+    """An If: its graphs read the model's values by name. What sizes are computed of is computed in each anew."""
+    graphs = []
+    for word, body in zip(("then", "else"), node.bodies):
+        outside, model.nodes = model.nodes, []
+        sizes, model.sizes = model.sizes, copy.copy(model.sizes)
+        model.sizes.known, model.sizes.made = dict(sizes.known), dict(sizes.made)
+        values = _write_nodes(model, body, dict(zip(body.inputs, operands)))
+        results = [model.op("Identity", model.full(values[x], x.shape), dtype=x.dtype, shape=x.shape) for x in body.outputs]
+        info = [model.onnx.helper.make_tensor_value_info(x.name, model.type_number(x.dtype), None) for x in results]
+        graphs.append(model.onnx.helper.make_graph(model.nodes, model.unique(word), [], info))
+        model.nodes, model.sizes = outside, sizes
+    types = [(x.dtype, x.shape) for x in body.outputs]
+    return model.several("If", [condition], types, then_branch=graphs[0], else_branch=graphs[1])
 
 
 def _told(node):
@@ -582,7 +605,7 @@ def _model(onnx, graph, opset):
     results = _named_outputs(model, named, names)
     import framejit
 
-    whole, read = model.whole, {name for node in model.nodes for name in node.input}
+    whole, read = model.whole, {name for node in _with_inner(model.nodes) for name in node.input}
     for i in reversed(range(len(whole.graph.initializer))):
         if whole.graph.initializer[i].name not in read:
             del whole.graph.initializer[i]
@@ -594,6 +617,15 @@ def _model(onnx, graph, opset):
     if graph.assumptions:
         onnx.helper.set_model_props(whole, {"framejit.assumptions": "\n".join(graph.assumptions)})
     return whole
+
+
+def _with_inner(nodes):
+    """The nodes, and those of the graphs inside of them."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _with_inner(attribute.g.node)
 
 
 def _named_outputs(model, named, names):
@@ -609,7 +641,7 @@ def _named_outputs(model, named, names):
             renamed[x.name] = name
         shape = [_in_names(size, names) for size in x.shape]
         described.append(model.onnx.helper.make_tensor_value_info(name, model.type_number(x.dtype), shape))
-    for node in model.nodes:
+    for node in _with_inner(model.nodes):
         for listed in (node.input, node.output):
             listed[:] = [renamed.get(name, name) for name in listed]
     return described

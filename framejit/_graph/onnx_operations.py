@@ -5,7 +5,7 @@ where it is of another. `_plain` entries are given operands in the dtype that ar
 """
 import math
 
-from framejit._graph.onnx import Value
+from framejit._graph.onnx import Value, write_branch
 
 _BITS = {"bool": 8, "u8": 8, "i8": 8, "u16": 16, "i16": 16, "u32": 32, "i32": 32, "u64": 64, "i64": 64}
 _UNSIGNED = {"bool", "u8", "u16", "u32", "u64"}
@@ -543,9 +543,10 @@ def _fma(model, node, a, b, c):
 def _extern(model, node, *xs):
     from framejit._graph.onnx_calls import is_indexed, write
 
-    x, *others = xs = [_full(model, node, i, x) for i, x in enumerate(xs)]
+    xs = [_full(model, node, i, x) for i, x in enumerate(xs)]
     if not is_indexed(node):
         return write(model, node, xs)
+    x, *others = xs
     of_indices = node.shape[:len(node.shape) - len(x.shape) + len(others)]
     shape, index = _merged(model, x.shape, 0, [model.full(i.cast("i64"), of_indices) for i in others])
     return [model.op("Gather", model.reshape(x, shape), index, shape=node.shape, axis=0)]
@@ -654,4 +655,5 @@ operations = {
     # products and the library's own functions
     "matmul": _matmul,
     "extern_call": _extern,
+    "cond": write_branch,
 }

@@ -1,4 +1,5 @@
 """A graph as a compiled function."""
+from framejit import _core
 from framejit._api import compile_with_passes
 from framejit._errors import GraphError
 from framejit._graph import signature
@@ -11,7 +12,7 @@ def compiled(graph, backend=None, options=None, library=None, state=None, on_dev
     if graph._capture is not None:
         captured = graph._capture
         face, edit = captured.callable_with(None if graph._version == captured.version else graph.copy())
-        return compile_with_passes(face, edit, backend=backend, **{"fullgraph": True, "dynamic": captured.dynamic, **options})
+        return _with_branches(compile_with_passes(face, edit, backend=backend, **{"fullgraph": True, "dynamic": captured.dynamic, **options}))
     from framejit._support import graph_code
 
     core, saved = graph._as_core(), graph._saved
@@ -27,4 +28,9 @@ def compiled(graph, backend=None, options=None, library=None, state=None, on_dev
             raise GraphError(f"{graph._title()} can't be called as its function: {error}") from None
         described = saved.signature if on_device else signature.on_any_device(saved.signature)
         function = face_of(described, core, library, function, saved.state if state is None else state)
-    return compile_with_passes(function, None, backend=backend, **options)
+    return _with_branches(compile_with_passes(function, None, backend=backend, **options))
+
+
+def _with_branches(function):
+    _core.join_branches(function)
+    return function

@@ -5,6 +5,7 @@ and the names of the operands as syntax trees (_graph/code.py); the result is on
 these functions: it tells whether a difference comes from the capture or from the kernels.
 """
 import ast
+import copy
 import linecache
 import math
 import re
@@ -80,6 +81,8 @@ def _needs_torch(graph):
 
 
 class _Writer:
+    prefix = "v"  # of names of values
+
     def __init__(self, graph, library, checked, layouts=True):
         self.layouts = layouts
         self.library, self.body, self.comments, self.externs = library, [], {}, {}
@@ -144,7 +147,7 @@ class _Writer:
         plain = f"x{plain}" if plain[0].isdigit() else plain
         if not code.is_name(plain):  # a keyword, or a letter that is none of identifiers
             plain = re.sub(r"\W", "_", plain, flags=re.ASCII) + "_"
-        if re.fullmatch(r"[sv]\d+(_\d+)?", plain):  # sizes and values
+        if re.fullmatch(r"[sv]\d+([te_]\d+)*", plain):  # sizes and values
             plain += "_"
         found, count = plain, 1
         while found in self.taken:
@@ -166,9 +169,11 @@ class _Writer:
                 self.waiting.remove(row)
 
     def write(self, node, number):
-        for result, (dtype, shape) in zip(node.results, node.types):
-            self.names[result] = f"v{number}" if len(node.results) == 1 else f"v{number}_{len(self.names)}"
+        for place, (result, (dtype, shape)) in enumerate(zip(node.results, node.types)):
+            self.names[result] = f"{self.prefix}{number}" if len(node.results) == 1 else f"{self.prefix}{number}_{place}"
             self.dtypes[result], self.shapes[result], self.makers[result] = dtype, shape, node
+        if node.op == "cond":
+            return self.branch(node, number)
         statement = Statement(self, node, number)
         write = operations[node.op][0 if self.library == "numpy" else 1]
         made = write(statement, *(self.value(value) for value in node.operands))
@@ -178,6 +183,28 @@ class _Writer:
         if line:
             self.comments[len(self.body)] = code.place(file, line)
         self.body.append(code.assigned([self.names[value] for value in node.results], made, one=node.op != "extern_call" and len(node.results) == 1))
+
+
+    def branch(self, node, number):
+        test = code.statement("if test:\n    pass\nelse:\n    pass", test=self.value(node.operands[0]))
+        test.body, test.orelse = (self.way(body, node, f"{self.prefix}{number}{word}") for body, word in zip(node.bodies, "te"))
+        self.body.append(test)
+
+    def way(self, graph, node, prefix):
+        """The statements of one body. Its results are arrays of their own."""
+        inner = copy.copy(self)
+        inner.prefix, inner.body, inner.comments = prefix, [], {}
+        inner.names, inner.dtypes, inner.shapes, inner.makers = {}, {}, {}, {}
+        for (value, _, dtype, shape), operand in zip(graph.inputs, node.operands[1:]):
+            inner.names[value], inner.dtypes[value], inner.shapes[value] = self.names[operand], dtype, shape
+            if operand in self.makers:
+                inner.makers[value] = self.makers[operand]
+        for number, row in enumerate(graph.nodes):
+            inner.write(row, number)
+        copied = "x.copy()" if self.library == "numpy" else "x.clone(memory_format=torch.contiguous_format)"
+        results = [e(copied, x=inner.value(value)) for value in graph.outputs]
+        inner.body.append(code.assigned([self.names[value] for value in node.results], results[0] if len(results) == 1 else results, one=len(results) == 1))
+        return inner.body
 
 
 class _Named:
@@ -650,4 +677,5 @@ operations = {
     # products and the library's own functions
     "matmul": _form("a @ b"),
     "extern_call": (_numpy_call, _torch_call),
+    "cond": (None, None),  # statements: _Writer.branch
 }

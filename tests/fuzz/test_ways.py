@@ -15,11 +15,15 @@ PROGRAMS, BLOCK = 40, 20  # of each library
 @both_libraries
 @pytest.mark.parametrize("block", range(PROGRAMS // BLOCK))
 def test_each_way_gives_what_eager_gives(lib, block):
-    answered = collections.Counter()
+    answered, branches = collections.Counter(), 0
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         try:
-            answered.update(ways.check(ways.program(seed, lib.name)))
+            program = ways.program(seed, lib.name)
+            ran = ways.check(program)
+            answered.update(ran)
+            branches += " if " in program.source and "capture" in ran
         except Difference as difference:
             raise AssertionError(f"program {seed}: `./run fuzz --kind ways --lib {lib.name} --seed {seed} --programs 1`: {difference}") from None
+    assert branches >= BLOCK // 8  # are in the graphs of programs that have some
     assert set(answered) == {name for name, *_ in ways._ways(None, None, None)}
     assert answered["compile"] >= BLOCK // 2 and min(answered.values()) >= BLOCK // 8, answered

@@ -2,7 +2,7 @@
 answer.
 
 `program(seed, lib)` grows a function of two arrays that returns arrays (of the expressions, statements and tables of parts.py and tables.py;
-it may write into its arguments). `check` gives each way the same arguments, then arguments that lie otherwise and arguments of other sizes, and
+it may write into its arguments, and branch on their values). `check` gives each way the same arguments, then arguments that lie otherwise and arguments of other sizes, and
 compares values, dtypes, strides, whose memory the results have, and what the arguments are afterwards with eager's. A way may refuse a
 program, or arguments unlike those that it was made with, with one of framejit's own errors, never answer otherwise.
 """
@@ -30,6 +30,38 @@ except ImportError:
 # They keep state, draw numbers, or are statements.
 _NOT_PURE = ("STATE", "LOG", "TABLE", "lambda", "rand", "dropout", "items", "table", "helper", "framejit", "requires_grad", "grad", "empty", ":=", "print", "_(", ".numpy()", "np.asarray", "out=", "ADD", "cached")
 _LINES = 3
+_CONDITIONS = ["x.sum() > 0", "(x > y).any()", "(x * x).sum() > s", "x.max() > k", "not (x == y).all()", "x.sum() > 0 and y.sum() < 9", "(y > 0).any() or x.sum() == 0", "x.sum()", "y.reshape(-1)[0] < x.reshape(-1)[0]"]
+_ARMS = ["{a} + {b}", "{a} * 2", "-{a}", "{a} - {b}", "{a} * {b} + {a}", "lib.where({b} > 0, {a}, {b})", "{b} * s", "abs({a})", "{a} + k", "lib.zeros_like({a})", "lib.broadcast_to({a}[:1], {a}.shape) * 2", "lib.ones({a}.shape) * k"]
+
+
+def _branch(grower, made, indent="    "):
+    """(a name, the lines of an `if` on data whose two ways give it an array of one type); None where there is no such pair."""
+    r, arms = grower.random, []
+    condition, name = r.choice(_CONDITIONS), f"u{grower.count}"
+    for _ in range(12):
+        text = r.choice(_ARMS).replace("{a}", r.choice(made)).replace("{b}", r.choice(made))
+        try:
+            with quiet():
+                value = eval(text, grower.space)
+                bool(eval(condition, grower.space))
+        except Exception:
+            continue
+        if is_array(value) and (not arms or (value.dtype, tuple(value.shape)) == (arms[0][1].dtype, tuple(arms[0][1].shape))):
+            arms.append((text, value))
+        if len(arms) == 2:
+            break
+    else:
+        return None
+    grower.count += 1
+    grower.space[name] = arms[0][1]
+    if r.random() < 0.2:
+        return name, [f"{indent}{name} = {arms[0][0]} if {condition} else {arms[1][0]}"]
+    ways = [[f"{indent}    {name} = {text}"] for text, _ in arms]
+    inner = _branch(grower, made, indent + "    ") if r.random() < 0.25 else None
+    if inner:
+        inner[1].append(f"{indent}    {name} = {name} if {r.choice(_CONDITIONS)} else {name} + {inner[0]} - {inner[0]}")
+        ways[r.randrange(2)] += inner[1]
+    return name, [f"{indent}if {condition}:", *ways[0], f"{indent}else:", *ways[1]]
 
 
 def program(seed, lib):
@@ -60,7 +92,12 @@ def program(seed, lib):
         if len(grower.lines) > count and (grower.lines[-1].strip()[0] not in "vxy" or any(word in grower.lines[-1] for word in _NOT_PURE)):
             del grower.lines[-1]
     made = [n for n in grower.names if n.startswith("v") and n in grower.space and is_array(grower.space[n]) and any(line.strip().startswith(f"{n} =") for line in grower.lines)]
-    result = ", ".join(r.sample(made, min(len(made), r.randrange(1, 4)))) or "x + 1"
+    results = r.sample(made, min(len(made), r.randrange(1, 4)))
+    for _ in range(r.choice([0, 0, 0, 1, 1, 2])):
+        if branch := _branch(grower, ["x", "y", *made]):
+            results.append(f"{branch[0]} + 1")
+            grower.lines += branch[1]
+    result = ", ".join(results) or "x + 1"
     source = "import math\n\ndef f(x, y, k=2, s=0.5):\n" + "\n".join(grower.lines) + f"\n    return ({result},)\n"
     return Case(lib, source, [f"ARGS = [{', '.join(given.values())}]" for given in (texts, arguments(shape, layout), arguments(larger))])
 

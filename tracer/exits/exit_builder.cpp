@@ -6,6 +6,7 @@
 
 #include "graph_ir/passes/equal_sizes.h"
 #include "runtime/base/error.h"
+#include "tracer/branches.h"
 #include "tracer/gradients/backward_call.h"
 #include "tracer/gradients/graph_transforms.h"
 #include "tracer/interpreter/liveness.h"
@@ -887,13 +888,14 @@ std::unique_ptr<Segment> ExitBuilder::finish(const Frame& frame, const V* result
   for (const Guard& guard : t_.guards().all())
     if (guard.kind == GuardKind::Relation && guard.number == Py_EQ) equal.emplace_back(*guard.left, *guard.right);
   equate_sizes(t_.graph(), equal);
+  if (t_.request.way && t_.request.way->join) t_.request.way->join(t_.graph(), t_.guards(), *segment_);
   segment_->nodes = int(t_.graph().nodes.size());
   segment_->graph = t_.graph_;
   segment_->externs = t_.externs;
   if (t_.assumed) keep_assumptions();
   segment_->edited = t_.request.edit && !t_.unedited && t_.request.edit(*segment_, t_.guards(), t_.sources());
   if (segment_->edited) segment_->collects = 0;
-  derive();
+  if (!t_.request.way || t_.request.way->join) derive();
   segment_->ran_backward = t_.gradients->ran_backward;
   segment_->told_compiled = t_.told_compiled;
   segment_->guards = std::move(t_.guards_);

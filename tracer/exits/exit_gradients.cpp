@@ -75,6 +75,10 @@ void ExitBuilder::derive() {
   const bool of_host = t_.placement->on_device() &&
                        std::any_of(t_.inputs->requiring_gradient.begin(), t_.inputs->requiring_gradient.end(),
                                    [&](int input) { return t_.inputs->of_host[std::size_t(input)]; });
+  if (t_.request.way && !overwritten(t_).empty()) {
+    segment_->eager_gradient = true;  // whether eager refuses a backward would depend on the way
+    return;
+  }
   std::vector<GradientView> views = views_to_link();
   // Of a graph that was edited, what it replaced is not known by the number of nodes before, nor are values by number.
   const Derivative::Overwritten replaced = segment_->edited ? Derivative::Overwritten() : overwritten(t_);

@@ -589,16 +589,20 @@ const DenseArray* evaluated(TraceRun& t, ValueId value) {
   return &t.transforms->evaluated.at(value.index);
 }
 
-bool follow(TraceRun& t, const ArrayValue& array) {
+ValueId condition_of(TraceRun& t, const ArrayValue& array) {
   for (const SymDim& size : array.shape)
     if (!t.decide(size, Py_EQ, 1)) refuse("the truth value of an array with more than one element");
+  const ValueId condition = reshape(t, t.read(array), {});
+  return array.dtype == DType::Bool ? condition : emit(t, Op::ne, {condition, constant_like(t, condition, 0)});
+}
+
+bool follow(TraceRun& t, const ArrayValue& array) {
   if (array.storage->device != kHost || t.placement->on_device())
     break_graph(BreakReason::BranchOnData, "`" + t.source_text() + "` branches in a piece on " +
                                                device_text(t.placement->graph.value_or(array.storage->device)));
-  ValueId condition = reshape(t, t.read(array), {});
+  const ValueId condition = condition_of(t, array);
   if (depends_on_example(t, condition))
     break_graph(BreakReason::OneExample, "`" + t.source_text() + "` branches on each example by itself");
-  if (array.dtype != DType::Bool) condition = emit(t, Op::ne, {condition, constant_like(t, condition, 0)});
   // Where nothing says how it goes, a run will.
   const bool outcome = outcome_of(t, condition).value_or(false);
   t.transforms->followed.push_back({condition, outcome});

@@ -13,6 +13,8 @@ class TraceRun;
 V transform(TraceRun& t, const std::string& marker, const std::vector<V>& arguments);
 /// A branch on data, where these are followed: how it goes in this call.
 bool follow(TraceRun& t, const ArrayValue& array);
+/// The truth of an array of one element, as bool[].
+ValueId condition_of(TraceRun& t, const ArrayValue& array);
 /// How the next condition goes, if a run or the reference evaluator said it.
 std::optional<bool> outcome_of(TraceRun& t, ValueId condition);
 /// The value may not be used here: it belongs to one example of a function that has been batched.

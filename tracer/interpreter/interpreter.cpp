@@ -2,6 +2,7 @@
 #include "arrays/torch_modes.h"
 
 #include <algorithm>
+#include "tracer/branches.h"
 #include "tracer/interpreter/trace_run.h"
 
 #include "graph_ir/rules/conditions.h"
@@ -73,6 +74,10 @@ TraceRun::TraceRun(const TraceRequest& request, DecodeCache& decodes, Learnt& le
       rows(new RowCalls),
       assumed(request.edit ? new ArgumentLedger : nullptr),
       stop_before_(stop_before) {
+  if (request.way) {
+    sources_ = request.way->sources;
+    request.way->met.clear();
+  }
   guards_ = std::make_unique<GuardSet>(sources_);
   current_step = 0;
   none_ = std::make_shared<ObjectValue>(Ref<>::borrow(Py_None));
@@ -119,6 +124,12 @@ V TraceRun::run() {
                                      : wrap(object, source));
   }
   initial_stack_ = outer.stack;
+  for (std::size_t i = 0; request.way && i < request.way->inputs.size(); ++i) {
+    const SourceRef source = request.way->inputs[i];
+    const Ref<> object = sources().fetch(source, request.values);
+    const V value = object ? wrap(object.get(), source) : nullptr;
+    if (auto* array = as<ArrayValue>(value)) read(*array);
+  }
   try {
     return run_frame(outer);
   } catch (const RaisedInTrace& raised) {

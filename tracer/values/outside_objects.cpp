@@ -7,6 +7,7 @@
 
 #include "guards/input_name.h"
 #include "runtime/base/error.h"
+#include "tracer/branches.h"
 #include "tracer/gradients/graph_transforms.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/trace_run.h"
@@ -517,11 +518,18 @@ bool TraceRun::truth(const V& value) {
     case ValueKind::SymInt: return !decide(as<SymIntValue>(value)->expression, Py_EQ, 0);
     case ValueKind::Number:
       if (V known = settled(*this, value); known != value) return truth(known);
+      if (request.way) {
+        const auto* number = as<NumberValue>(value);
+        return take_way(*this, number->dtype == DType::Bool
+                                   ? number->contents
+                                   : emit(*this, Op::ne, {number->contents, fj::constant(*this, number->dtype, 0)}));
+      }
       break_graph(BreakReason::BranchOnData, "`" + source_text() + "` tests " + describe(value));
     case ValueKind::Array:
       if (as<ArrayValue>(value)->dtype == DType::Bool)
         if (auto known = constant_condition(graph(), array_contents(*this, *as<ArrayValue>(value)))) return *known;
       if (request.follow) return follow(*this, *as<ArrayValue>(value));
+      if (request.way) return take_way(*this, condition_of(*this, *as<ArrayValue>(value)));
       break_graph(
           BreakReason::BranchOnData,
           "`" + source_text() + "` tests " + describe(value) +

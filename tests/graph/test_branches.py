@@ -1,0 +1,461 @@
+"""Branches on data in captured graphs: both ways in one graph, in every form that a graph has, and what can't be one."""
+import ctypes
+import shutil
+
+import numpy as np
+import pytest
+
+import framejit
+from framejit import Dim, Graph, GraphBreakError, GraphError
+from harness import both_libraries, torch
+
+needs_torch = pytest.mark.skipif(torch is None, reason="torch is not installed")
+
+
+def plain(x, y):
+    a = x * 2
+    if a.sum() > 0:
+        b = a + y
+    else:
+        b = a - y
+    return b * 3
+
+
+def nested(x, y):
+    if x.sum() > 0:
+        if x.max() > 2:
+            z = x * y
+        elif x.min() < -1:
+            z = x * 3
+        else:
+            z = x + 1
+    else:
+        z = -x
+    if (z > 3).any() and (z < 100).all():
+        z = z * z
+    else:
+        z = z - 1
+    return z, y * 2
+
+
+def early(x, y):
+    if x.sum() > 0:
+        return x * 2
+    return y - 1
+
+
+def expression(x, y):
+    return (x * 2 if x.mean() > 0 else y * 3) + 1
+
+
+def joined(x, y):
+    return x * 2 if (x > 1).any() or y.sum() < -3 else x * 3
+
+
+def negated(x, y):
+    if not (x > 1).any():
+        return x * 2
+    return y * 3
+
+
+def number(x, y):
+    total = x.sum().item()
+    if total > 0:
+        return x * total
+    return y - total
+
+
+def in_a_loop(x, y):
+    t = x * 1
+    for i in range(3):
+        if t.sum() > i:
+            t = t - y
+        else:
+            t = t + 2
+    return t * 1
+
+
+def constants(x, y):
+    k = 2 if x.sum() > 0 else 3
+    return x * k + y
+
+
+def in_place(x, y):
+    z = x * 1
+    if x.sum() > 0:
+        z += y
+        z[0] = 7
+    else:
+        z *= y
+    return z + 0
+
+
+PROGRAMS = [plain, nested, early, expression, joined, negated, number, in_a_loop, constants, in_place]
+
+
+def arrays(lib, count=40, size=5):
+    """Of all signs and magnitudes, so that each way is gone."""
+    for seed in range(count):
+        generator = np.random.default_rng(seed)
+        x, y = ((generator.standard_normal(size) * (.2 + seed % 4) + (seed % 3 - 1)).astype(np.float32) for _ in range(2))
+        yield tuple(map(torch.from_numpy, (x, y))) if lib.name == "torch" else (x, y)
+
+
+def same(ours, eager):
+    ours, eager = (r if isinstance(r, (tuple, list)) else (r,) for r in (ours, eager))
+    assert len(ours) == len(eager)
+    for o, e in zip(ours, eager):
+        assert type(o) is type(e) and o.dtype == e.dtype and o.shape == e.shape
+        np.testing.assert_allclose(np.asarray(o), np.asarray(e), rtol=1e-5, atol=1e-5)
+
+
+def branches(graph):
+    found = graph.find(op="cond")
+    return len(found) + sum(branches(body) for node in found for body in node.bodies)
+
+
+@both_libraries
+@pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
+def test_both_ways_are_in_the_graph(lib, f):
+    first = next(arrays(lib))
+    graph = framejit.capture(f, *first)
+    assert branches(graph) >= 1 and framejit.cache_info()["internal_errors"] == 0
+    text = Graph.parse(str(graph))
+    assert str(text) == str(graph)
+    run = graph.function(lib.name)
+    for x, y in arrays(lib):
+        same(graph(x, y), f(x, y))
+        expected = f(x, y)
+        same(run(x, y), list(expected) if isinstance(expected, tuple) else [expected])
+        same(text.run(x, y), run(x, y))
+
+
+@both_libraries
+@pytest.mark.parametrize("f", [plain, nested, early, in_a_loop], ids=lambda f: f.__name__)
+def test_a_file_has_both_ways(lib, f, tmp_path):
+    first = next(arrays(lib))
+    framejit.capture(f, *first).save(tmp_path / "f.graph")
+    loaded = Graph.load(tmp_path / "f.graph")
+    rows = Dim("rows", min=1)
+    program = framejit.export(f, first, dynamic_shapes={"x": {0: rows}, "y": {0: rows}})
+    program.save(tmp_path / "f.program", cpu="native")
+    programs = [program, framejit.ExportedProgram.load(tmp_path / "f.program"), framejit.ExportedProgram.load(tmp_path / "f.program", run_code=True)]
+    assert branches(loaded) == branches(program.graph) >= 1
+    for size in (5, 1, 33):
+        for x, y in arrays(lib, 12, size):
+            if size == 5:
+                same(loaded(x, y), f(x, y))
+            for each in programs:
+                same(each(x, y), f(x, y))
+
+
+@pytest.mark.skipif(not shutil.which("ld"), reason="there is no linker")
+@pytest.mark.parametrize("f", [plain, nested, in_a_loop], ids=lambda f: f.__name__)
+def test_a_c_library_has_both_ways(f, tmp_path):
+    x, y = next(arrays(both := type("lib", (), {"name": "numpy"})))
+    rows = Dim("rows", min=1)
+    built = framejit.export(f, (x, y), dynamic_shapes={"x": {0: rows}, "y": {0: rows}}).build(tmp_path, name="f")
+    library = ctypes.CDLL(str(built.library))
+    for size in (1, 5, 300):
+        for x, y in arrays(both, 12, size):
+            expected = f(x, y)
+            expected = expected if isinstance(expected, tuple) else (expected,)
+            results = [np.empty_like(e) for e in expected]
+            assert library.f(ctypes.c_int64(size), *(ctypes.c_void_p(a.ctypes.data) for a in (x, y, *results))) == 0
+            same(results, list(expected))
+
+
+@pytest.mark.parametrize("f", [plain, nested, early, expression, in_a_loop], ids=lambda f: f.__name__)
+def test_onnx_has_both_ways(f, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    numpy = type("lib", (), {"name": "numpy"})
+    first = next(arrays(numpy))
+    rows = Dim("rows", min=1)
+    framejit.capture(f, *first, dynamic_shapes={"x": {0: rows}, "y": {0: rows}}).to_onnx(tmp_path / "f.onnx")
+    session = runtime.InferenceSession(str(tmp_path / "f.onnx"), providers=["CPUExecutionProvider"])
+    for size in (5, 9):
+        for x, y in arrays(numpy, 20, size):
+            expected = f(x, y)
+            same(session.run(None, {i.name: {"x": x, "y": y}[i.name] for i in session.get_inputs()}), list(expected) if isinstance(expected, tuple) else [expected])
+
+
+def test_onnx_has_results_of_full_shape(tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+
+    def f(x, y):
+        a = np.arange(x.shape[0]) * x
+        if x.sum() > 0:
+            b, c = a.reshape(1, -1) * 2, np.zeros(2)
+        else:
+            b, c = np.broadcast_to(y, (1, x.shape[0])) * 1.0, np.ones(2)
+        return b + np.arange(x.shape[0]) * y, c, np.broadcast_to(x[:1], (2, 3)) * 2 if y.sum() > 0 else np.broadcast_to(y, (2, 3)) * 1
+
+    x, y = np.ones(3), np.arange(3.0)
+    framejit.capture(f, x, y).to_onnx(tmp_path / "f.onnx")
+    session = runtime.InferenceSession(str(tmp_path / "f.onnx"), providers=["CPUExecutionProvider"])
+    for x in (x, -x):
+        for y in (y, -y):
+            same(session.run(None, {"x": x, "y": y}), list(f(x, y)))
+
+
+@needs_torch
+def test_a_module_whose_layers_are_on_one_way_only():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = torch.nn.Linear(4, 8), torch.nn.Linear(8, 3), torch.nn.Linear(8, 3)
+
+        def forward(self, x):
+            h = torch.relu(self.a(x))
+            if h.mean() > 0.4:
+                return self.b(h)
+            return self.c(h).tanh()
+
+    torch.manual_seed(0)
+    net = Net()
+    with torch.no_grad():
+        graph = framejit.capture(net, torch.randn(5, 4))
+        program = framejit.export(net, (torch.randn(5, 4),))
+        for scale in (0.1, 1.0, 3.0):
+            for _ in range(5):
+                x = torch.randn(5, 4) * scale
+                torch.testing.assert_close(graph(x), net(x))
+                torch.testing.assert_close(program(x), net(x))
+        net.c.weight.mul_(2)
+        torch.testing.assert_close(graph(x * 0.01), net(x * 0.01))
+    # A gradient of zeros is not None, which eager gives the layer that is not on the way: that call is eager.
+    for scale in (0.01, 5.0):
+        net.zero_grad()
+        graph(torch.ones(5, 4) * scale).sum().backward()
+        ours = [p.grad for p in net.parameters()]
+        net.zero_grad()
+        net(torch.ones(5, 4) * scale).sum().backward()
+        for o, p in zip(ours, net.parameters()):
+            assert (o is None) == (p.grad is None)
+            if o is not None:
+                torch.testing.assert_close(o, p.grad)
+
+
+@needs_torch
+@pytest.mark.parametrize("f", [plain, nested, in_a_loop], ids=lambda f: f.__name__)
+def test_gradients_go_both_ways(f):
+    lib = type("lib", (), {"name": "torch"})
+
+    def g(x, y, w):
+        h = x * w
+        result = f(h, y + w)
+        return result[0] * y if isinstance(result, tuple) else result * y
+
+    first = (*next(arrays(lib)), torch.ones(5, requires_grad=True))
+    graph = framejit.capture(g, *first)
+    assert branches(graph) >= 1
+    for x, y in arrays(lib):
+        gradients = []
+        for function in (graph, g):
+            w = torch.linspace(0.5, 2, 5, requires_grad=True)
+            (function(x, y, w) ** 2).sum().backward()
+            gradients.append(w.grad)
+        torch.testing.assert_close(*gradients)
+
+
+def without_gradients(x, w):
+    with torch.no_grad():
+        if x.sum() > 0:
+            return w * 2
+        return w * 3
+
+
+def of_one_result(x, w):
+    if x.sum() > 0:
+        return x * 2, x * w
+    return x * 3, x * w * 2
+
+
+def of_another_result_each_way(x, w):
+    if x.sum() > 0:
+        return x * w, x * 2
+    return x * w.detach(), w * 2
+
+
+def of_two_arrays(x, w, v):
+    if x.sum() > 0:
+        return w * 2, v * x
+    return w * x, v * 3
+
+
+def of_two_arrays_in_turn(x, w, v):
+    if x.sum() > 0:
+        return w * 2, v * x
+    return v * x, w * 3
+
+
+def detached(x, w):
+    return (w * 2).detach() if x.sum() > 0 else (w * x).detach()
+
+
+def backward_inside(x, w):
+    h = w * x
+    h = h * 2 if h.sum() > 0 else h * 3
+    h.sum().backward()
+    return x * 2
+
+
+@needs_torch
+@pytest.mark.parametrize("f", [without_gradients, of_one_result, of_another_result_each_way, of_two_arrays, of_two_arrays_in_turn, detached, backward_inside],
+                         ids=lambda f: f.__name__)
+def test_what_requires_a_gradient_is_what_eager_gives_one(f):
+    def leaves():
+        return [torch.full((3,), 2.0 + i, requires_grad=True) for i in range(f.__code__.co_argcount - 1)]
+
+    graph = framejit.capture(f, torch.ones(3), *leaves())
+    for x in (torch.ones(3), -torch.ones(3)):
+        told = []
+        for function in (graph, f):
+            given = leaves()
+            results = function(x, *given)
+            results = results if isinstance(results, tuple) else (results,)
+            told.append([[r.requires_grad for r in results], [w.grad for w in given]])
+            for chosen in range(len(results)):
+                given = leaves()
+                results = function(x, *given)
+                result = results[chosen] if isinstance(results, tuple) else results
+                if result.requires_grad:
+                    result.sum().backward()
+                told[-1].append([w.grad for w in given])
+        assert repr(told[0]) == repr(told[1])
+
+
+@needs_torch
+def test_what_no_derivative_reads_may_be_written_before_backward():
+    def f(x, w):
+        if x.sum() > 0:
+            return w * 3
+        return w + x
+
+    w, x = torch.ones(3, requires_grad=True), torch.ones(3)
+    result = framejit.capture(f, x, w)(x, w)
+    x.mul_(3)
+    result.sum().backward()
+    torch.testing.assert_close(w.grad, torch.full((3,), 3.0))
+
+
+@needs_torch
+def test_derivatives_of_derivatives_go_both_ways():
+    def f(x, w):
+        return (w ** 3 * x if x.sum() > 0 else torch.exp(w) * x) * 2
+
+    w = torch.tensor([0.5, 2.0, 1.0], requires_grad=True)
+    graph = framejit.capture(f, torch.ones(3), w)
+    for x in (torch.ones(3), -torch.ones(3)):
+        found = []
+        for function in (graph, f):
+            first, = torch.autograd.grad(function(x, w).sum(), w, create_graph=True)
+            found.append((first.detach(), torch.autograd.grad((first * first).sum(), w)[0]))
+        torch.testing.assert_close(found[0], found[1])
+
+
+def test_derivatives_of_relus_are_kept_in_a_branch():
+    """At 0, where the derivative of the operations one by one would be another one."""
+    if torch is None:
+        pytest.skip("torch is not installed")
+
+    def f(x, w):
+        h = torch.relu(x * w)
+        return (torch.relu(h - 1) if h.sum() > 1 else torch.nn.functional.hardtanh(h)) * 2
+
+    w = torch.ones(4, requires_grad=True)
+    graph = framejit.capture(f, torch.ones(4), w)
+    for x in (torch.tensor([0.0, 1.0, 2.0, -1.0]), torch.tensor([0.0, 0.5, 0.25, -1.0]), torch.zeros(4)):
+        gradients = [torch.autograd.grad(function(x, w).sum(), w)[0] for function in (graph, f)]
+        torch.testing.assert_close(*gradients)
+
+
+def test_edits_go_around_a_branch():
+    x, y = np.ones(4, np.float32), np.full(4, 2, np.float32)
+    graph = framejit.capture(plain, x, y)
+    cond, = graph.find(op="cond")
+    first = next(x for x in cond.operands if x.op == "mul")
+    first.replace_uses(graph.add("mul", first, first, after=first), where=lambda user: user is cond)
+    graph.lint()
+    np.testing.assert_allclose(graph(x, y), ((x * 2) ** 2 + y) * 3)
+    np.testing.assert_allclose(graph.copy()(x * -1, y), ((x * 2) ** 2 - y) * 3)
+    with pytest.raises(GraphError, match="branch"):
+        cond.op = "add"
+    with pytest.raises(GraphError, match="is a branch, for operands of other types"):
+        cond.operands = (cond.operands[0],) * 3
+    then, other = cond.bodies
+    assert [node.op for node in then][0] == "add" and [node.op for node in other][0] == "sub"
+
+
+def returns_its_argument(x, y):
+    if x.sum() > 0:
+        x = x * 2
+    return x
+
+
+def prints(x, y):
+    if x.sum() > 0:
+        print("here")
+    return x * 2
+
+
+def changes_outside(x, y):
+    if x.sum() > 0:
+        y += 1
+    return x * 2
+
+
+def returns_numbers(x, y):
+    k = 2 if x.sum() > 0 else 3
+    return x * k, k
+
+
+def other_sizes(x, y):
+    return x[1:] * 2 if x.sum() > 0 else y * 1
+
+
+def for_ever(x, y):
+    while x.sum() < 100:
+        x = x * 2
+    return x
+
+
+@pytest.mark.parametrize("f, why", [
+    (returns_its_argument, "other things than arrays made anew"), (prints, "one way ends where"), (changes_outside, "is written"),
+    (returns_numbers, "other things than arrays made anew"), (other_sizes, r"the ways return"), (for_ever, "behind 15 others")])
+def test_what_can_not_be_one_graph_says_why(f, why):
+    with pytest.raises(GraphBreakError, match=f"FJ104.*(?s:.*)both ways are not in one graph: .*{why}"):
+        framejit.capture(f, np.ones(4), np.ones(4))
+
+
+def test_what_has_no_branches_yet_says_so():
+    graph = framejit.capture(plain, np.ones(4), np.ones(4))
+    if torch is not None:
+        with pytest.raises(GraphError, match="branch on data"):
+            graph.to_fx()
+
+
+def test_a_division_by_zero_counts_on_the_way_that_runs_only():
+    def f(x, n):
+        return x // n if (n > 0).all() else x * 2
+
+    graph = framejit.capture(f, np.arange(4), np.arange(4) + 1)
+    for n in (np.array([1, 2, 3, 4]), np.array([0, 1, 2, 3])):
+        np.testing.assert_array_equal(graph(np.arange(4), n), f(np.arange(4), n))
+
+
+def test_floating_point_warnings_are_those_of_the_way():
+    def f(x, y):
+        return np.log(x) if x.min() >= 0 else np.sqrt(y)
+
+    graph = framejit.capture(f, np.ones(3), np.ones(3))
+    for x, y in ((np.zeros(3), np.ones(3)), (-np.ones(3), -np.ones(3)), (-np.ones(3), np.ones(3)), (np.ones(3), -np.ones(3))):
+        told = []
+        for function in (graph, f):
+            with pytest.warns() if (x.min() == 0 or (x.min() < 0 and y.min() < 0)) else np.errstate(all="raise") as caught:
+                result = function(x, y)
+            told.append(([str(w.message) for w in caught] if caught else [], result))
+        assert told[0][0] == told[1][0]
+        np.testing.assert_array_equal(told[0][1], told[1][1])
