@@ -237,8 +237,8 @@ class Verifier {
       for (std::size_t i = 0; i < body.inputs.size(); ++i) {
         const Input& input = body.inputs[i];
         if (body.type(input.value) != graph_.type(node.operands[i + 1]))
-          return broken(subject + "input `" + input.name + "` has type " + text(body.type(input.value)) + ", expected " +
-                        text(graph_.type(node.operands[i + 1])));
+          return broken(subject + "input `" + input.name + "` has type " + text(body.type(input.value)) +
+                        ", expected " + text(graph_.type(node.operands[i + 1])));
         if (input.strides && *input.strides != contiguous_strides(body.type(input.value).shape))
           return broken(subject + "input `" + input.name + "` is not row-major");
       }

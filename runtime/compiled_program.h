@@ -86,8 +86,8 @@ struct ProgramCount {
   std::vector<std::int64_t> excluded;  // values for which the program is wrong
 };
 
-/// One of two programs, as the byte in `condition` says: their numbers among ProgramParts::branches. Each has the operands
-/// as its first inputs and the results as the inputs behind them, which it writes; all are row-major.
+/// One of two programs, as the byte in `condition` says: their numbers among ProgramParts::branches. Each has the
+/// operands as its first inputs and the results as the inputs behind them, which it writes; all are row-major.
 struct ProgramCond {
   int condition = -1;
   std::vector<int> operands, results;

@@ -116,7 +116,8 @@ class Ways {
     }
   }
 
-  /// Whether a way reads an array that is read by no other, or only behind a branch; then all are to read all of them first.
+  /// Whether a way reads an array that is read by no other, or only behind a branch; then all are to read all of them
+  /// first.
   bool read_otherwise() {
     const std::vector<SourceRef>& first = ways_.at({}).segment->inputs;
     const auto reads_first = [&](const Traced& way) {

@@ -1,9 +1,9 @@
-/// Branches on data in one graph: the function is traced down each way that its branches allow, and the ways are joined.
+/// Branches on data in one graph: a function is traced down each way that its branches allow, and the ways are joined.
 ///
-///     if x.sum() > 0:          graph: %2 = gt %1, 0          both ways are traced whole, from the start, since a trace
-///         y = x * 2                   %3 = cond %2, %x {     can't be copied in the middle; up to the branch they are
-///     else:                             then(%x) {...}       equal, and what lies behind it becomes the two bodies of a
-///         y = x - 1                     else(%x) {...}       `cond`.
+///     if x.sum() > 0:          graph: %2 = gt %1, 0          both ways are traced whole, from the start, since a
+///         y = x * 2                   %3 = cond %2, %x {     trace can't be copied in the middle; up to the branch
+///     else:                             then(%x) {...}       they are equal, and what lies behind it becomes the
+///         y = x - 1                     else(%x) {...}       two bodies of a `cond`.
 ///     return y + 1                   }
 ///
 /// Ways are joined that return in the same form: as many arrays of equal types and layouts, made anew, and the same of

@@ -57,7 +57,8 @@ template <> struct In<bf16> { typedef float Register; };
 
 template <class T> FJ_INLINE T read(T x) { return x; }
 #ifndef FJ_EMULATION
-// NVRTC 13.0 loads sixteen of them at once, and forgets in one of four to extend a sum's sign: what passes through here is a whole number.
+// NVRTC 13.0 loads sixteen of them at once, and forgets in one of four to extend a sum's sign: what passes through here
+// is a whole number.
 FJ_INLINE i8 read(i8 x) { int whole = x; asm("" : "+r"(whole)); return i8(whole); }
 FJ_INLINE u8 read(u8 x) { int whole = x; asm("" : "+r"(whole)); return u8(whole); }
 #endif
@@ -174,7 +175,8 @@ template <class T> FJ_INLINE T shift_right(T a, T b) {
 }
 FJ_INLINE bool shift_right(bool a, bool b) { return a && !b; }
 
-// fmax and fmin give the operand that is no NaN, and take -0 for less than +0: CUDA's own. maximum and minimum give a NaN of either.
+// fmax and fmin give the operand that is no NaN, and take -0 for less than +0: CUDA's own. maximum and minimum give a
+// NaN of either.
 FJ_MATH2(fmax) FJ_MATH2(fmin)
 template <class T> FJ_INLINE T fmax(T a, T b) { return b > a ? b : a; }
 template <class T> FJ_INLINE T fmin(T a, T b) { return b < a ? b : a; }

@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from typing import NamedTuple
@@ -383,6 +384,8 @@ def link(objects, name, scratch):
         file.writelines(f'"{path}"\n' for path in objects)
     made = subprocess.run([linker, "-shared", "-o", linked, "-soname", name, "-rpath", "$ORIGIN", "-z", "noexecstack", "--gc-sections", "-s",
                            f"@{files}", str(runtime)], capture_output=True, text=True)
+    if made.returncode == -signal.SIGXFSZ:
+        raise GraphError(f"build: {name} can't be written: it is larger than the files that this process may write (RLIMIT_FSIZE)")
     if made.returncode:
         raise GraphError(f"build: {linker} has made no library: {made.stderr.strip() or f'it ended with {made.returncode}'}")
     return pathlib.Path(linked)

@@ -47,8 +47,8 @@ DenseArray scalar_array(DType dtype, const Scalar& value);
 std::uint32_t count_size(const Graph& graph, const Node& node, std::span<const DenseArray* const> operands,
                             std::span<std::int64_t> symbols);
 
-/// One node other than `extern_call` and `cond`, its sizes known. Returns KernelStatus bits; with an integer bit (an index out of
-/// range, a division by zero) the result is not meaningful. The IEEE bits report what was raised; callers that do not
+/// One node other than `extern_call` and `cond`, its sizes known. Returns KernelStatus bits; with an integer bit (an index
+/// out of range, a division by zero) the result is not meaningful. The IEEE bits report what was raised; callers that do not
 /// collect them mask them out.
 std::uint32_t evaluate(const Graph& graph, const Node& node, std::span<const DenseArray* const> operands,
                        std::span<const std::int64_t> symbols, DenseArray& result);

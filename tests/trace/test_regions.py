@@ -168,7 +168,7 @@ def test_an_iterator_in_a_cell_or_taken_twice():
 
 def test_names_that_another_thread_changes_are_looked_at_again():
     program = """
-        import threading
+        import threading, time
         import numpy as np, framejit
 
         stop = False
@@ -183,9 +183,13 @@ def test_names_that_another_thread_changes_are_looked_at_again():
 
         def end():
             global stop
+            until = time.monotonic() + 60
+            while not framejit.cache_info()["regions"] and time.monotonic() < until:
+                time.sleep(0.05)
+            time.sleep(0.2)
             stop = True
 
-        threading.Timer(0.5, end).start()
+        threading.Timer(0.3, end).start()
         print(spin(np.zeros(1)) < 10**12, framejit.cache_info()["regions"] > 0)
     """
     result = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)

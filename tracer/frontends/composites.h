@@ -36,8 +36,8 @@ ValueId log_sigmoid(Tracer& tracer, ValueId x);
 ValueId leaky_relu(Tracer& tracer, ValueId x, double slope);
 /// min(max(x, low), high); NaN stays.
 ValueId clamp(Tracer& tracer, ValueId x, double low, double high);
-/// torch's bound of a tensor by a number: `limit` where x is below (Op::lt) or above (Op::gt) it, else x. NaN stays. Of equal zeros x's on the
-/// host, as std::max(x, limit); on a device +0 is above -0, as in CUDA's max().
+/// torch's bound of a tensor by a number: `limit` where x is below (Op::lt) or above (Op::gt) it, else x. NaN stays. Of
+/// equal zeros x's on the host, as std::max(x, limit); on a device +0 is above -0, as in CUDA's max().
 ValueId bounded(Tracer& tracer, Op outside, ValueId x, ValueId limit);
 
 /// Sum in the dtype's accumulator, rounded once.
