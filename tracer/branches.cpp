@@ -80,6 +80,7 @@ class Ways {
       explore({});
     }
     const Traced& first = ways_.at({});
+    if (first.met.empty()) apart("no way meets it");
     for (const auto& [decisions, way] : ways_) check(first, way);
     TracedWay way{sources_, {}, inputs_, {}, {}};
     way.join = [&](Graph& graph, GuardSet& guards, Segment& segment) { join(graph, guards, segment); };
@@ -168,7 +169,8 @@ class Ways {
     for (std::size_t k = 0; k < i; ++k) decisions.push_back(way.met[k].outcome);
     decisions.push_back(!way.met[i].outcome);
     const Traced& other = ways_.at(decisions);
-    const TracedWay::Branch &here = way.met[i], &there = other.met.at(i);
+    if (other.met.size() <= i) apart("the ways differ before they part");
+    const TracedWay::Branch &here = way.met[i], &there = other.met[i];
     const auto equal_until = [&](const std::vector<Node>& a, const std::vector<Node>& b) {
       return std::equal(a.begin(), a.begin() + std::ptrdiff_t(here.nodes), b.begin(),
                         b.begin() + std::ptrdiff_t(there.nodes), same_node);

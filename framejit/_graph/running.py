@@ -12,7 +12,8 @@ def compiled(graph, backend=None, options=None, library=None, state=None, on_dev
     if graph._capture is not None:
         captured = graph._capture
         face, edit = captured.callable_with(None if graph._version == captured.version else graph.copy())
-        return _with_branches(compile_with_passes(face, edit, backend=backend, **{"fullgraph": True, "dynamic": captured.dynamic, **options}))
+        options = {"fullgraph": True, "dynamic": captured.dynamic, **options}
+        return _with_branches(compile_with_passes(face, edit, backend=backend, **options))
     from framejit._support import graph_code
 
     core, saved = graph._as_core(), graph._saved

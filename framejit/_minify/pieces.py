@@ -155,7 +155,8 @@ def part(piece, outputs, cut):
             arguments.append(piece.values[node])
             continue
         attrs = {**node.attrs, "handle": -1} if node.op == "extern_call" else node.attrs
-        copy = copies[node] = Node(made, node.op, [copies[x] for x in node.operands], attrs, node.type, (node.file, node.line, node.module), bodies=node._bodies)
+        copy = copies[node] = Node(made, node.op, [copies[x] for x in node.operands], attrs, node.type,
+                                   (node.file, node.line, node.module), bodies=node._bodies)
         made._link(copy, made._end)
     made.set_outputs(*(copies[node] for node in outputs))
     integers = [piece.sizes.get(f"s{number}", 0) for number in made._as_core().integers]

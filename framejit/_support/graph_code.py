@@ -203,7 +203,8 @@ class _Writer:
             inner.write(row, number)
         copied = "x.copy()" if self.library == "numpy" else "x.clone(memory_format=torch.contiguous_format)"
         results = [e(copied, x=inner.value(value)) for value in graph.outputs]
-        inner.body.append(code.assigned([self.names[value] for value in node.results], results[0] if len(results) == 1 else results, one=len(results) == 1))
+        one = len(results) == 1
+        inner.body.append(code.assigned([self.names[value] for value in node.results], results[0] if one else results, one=one))
         return inner.body
 
 

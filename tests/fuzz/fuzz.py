@@ -74,7 +74,8 @@ def programs(kind, lib, first, count):
     """Yields (seed, None or what was wrong) of every program, whatever becomes of the workers."""
     seed, end = first, first + count
     while seed < end:
-        command = [sys.executable, "-P", __file__, "--worker", "--kind", kind, "--lib", lib, "--seed", str(seed), "--programs", str(end - seed), "--device", case.DEVICE]
+        command = [sys.executable, "-P", __file__, "--worker", "--kind", kind, "--lib", lib, "--seed", str(seed), "--programs", str(end - seed),
+                   "--device", case.DEVICE]
         worker = subprocess.Popen(command, stdout=subprocess.PIPE)
         what = None
         for line in lines(worker):

@@ -2,8 +2,8 @@
 answer.
 
 `program(seed, lib)` grows a function of two arrays that returns arrays (of the expressions, statements and tables of parts.py and tables.py;
-it may write into its arguments, and branch on their values). `check` gives each way the same arguments, then arguments that lie otherwise and arguments of other sizes, and
-compares values, dtypes, strides, whose memory the results have, and what the arguments are afterwards with eager's. A way may refuse a
+it may write into its arguments, and branch on their values). `check` gives each way the same arguments, then arguments that lie otherwise
+and arguments of other sizes, and compares values, dtypes, strides, whose memory the results have, and what the arguments are afterwards with eager's. A way may refuse a
 program, or arguments unlike those that it was made with, with one of framejit's own errors, never answer otherwise.
 """
 import ctypes
@@ -30,8 +30,10 @@ except ImportError:
 # They keep state, draw numbers, or are statements.
 _NOT_PURE = ("STATE", "LOG", "TABLE", "lambda", "rand", "dropout", "items", "table", "helper", "framejit", "requires_grad", "grad", "empty", ":=", "print", "_(", ".numpy()", "np.asarray", "out=", "ADD", "cached")
 _LINES = 3
-_CONDITIONS = ["x.sum() > 0", "(x > y).any()", "(x * x).sum() > s", "x.max() > k", "not (x == y).all()", "x.sum() > 0 and y.sum() < 9", "(y > 0).any() or x.sum() == 0", "x.sum()", "y.reshape(-1)[0] < x.reshape(-1)[0]"]
-_ARMS = ["{a} + {b}", "{a} * 2", "-{a}", "{a} - {b}", "{a} * {b} + {a}", "lib.where({b} > 0, {a}, {b})", "{b} * s", "abs({a})", "{a} + k", "lib.zeros_like({a})", "lib.broadcast_to({a}[:1], {a}.shape) * 2", "lib.ones({a}.shape) * k"]
+_CONDITIONS = ["x.sum() > 0", "(x > y).any()", "(x * x).sum() > s", "x.max() > k", "not (x == y).all()", "x.sum() > 0 and y.sum() < 9",
+               "(y > 0).any() or x.sum() == 0", "x.sum()", "y.reshape(-1)[0] < x.reshape(-1)[0]"]
+_ARMS = ["{a} + {b}", "{a} * 2", "-{a}", "{a} - {b}", "{a} * {b} + {a}", "lib.where({b} > 0, {a}, {b})", "{b} * s", "abs({a})", "{a} + k",
+         "lib.zeros_like({a})", "lib.broadcast_to({a}[:1], {a}.shape) * 2", "lib.ones({a}.shape) * k"]
 
 
 def _branch(grower, made, indent="    "):
