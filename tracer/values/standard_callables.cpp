@@ -364,7 +364,7 @@ V ask_about(TraceRun& t, const V& callable, PyObject* function, const std::vecto
 }
 
 /// The answer of now, which a guard asks for again. Null: arguments that are not known, an answer that is no plain
-/// value.
+/// value, or an error.
 V ask(TraceRun& t, const V& callable, PyObject* function, const std::vector<V>& positional, const Keywords& keywords) {
   if (!keywords.empty()) return nullptr;
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
@@ -377,7 +377,7 @@ V ask(TraceRun& t, const V& callable, PyObject* function, const std::vector<V>& 
   PyObject* const known = once([] { return PyDict_New(); });
   PyObject* key = PyDict_SetDefault(known, arguments.get(), arguments.get());
   Ref<> answer = Ref<>::steal(PyObject_CallObject(function, key));
-  if (!answer) raise_python_error(t);
+  if (!answer) return PyErr_Clear(), nullptr;  // as torch's about a device whose driver is missing: CPython's to raise
   if (!is_plain(answer.get()) && !dtype_from_object(answer.get())) return nullptr;
   guard_value(t, *as<ObjectValue>(callable));
   // What a traced `with` has set for the CPU; what was set before it is guarded.
