@@ -278,6 +278,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     request.generalise.all_dynamic = options.dynamic.value_or(false);
     request.generalise.never_dynamic = !options.dynamic.value_or(true);
     request.many = place.segments.size() >= 3;
+    request.reached = bool(state.code);
     request.follow = options.follow;
     request.torch_is_compiling = options.torch_is_compiling;
     request.regions = loops_may_leave(state, options);

@@ -120,6 +120,7 @@ struct Way {
   bool told;
   bool decided;                     // no other way will be taken
   bool asked = false;               // one of these questions was asked
+  bool beside_modules = false;      // and, in the last run, outside of the modules that are called
   std::optional<Exit> first_break;  // of the first run, which goes furthest
   bool unedited = false;            // the user's edit has not been given the piece
   bool breaks_once = false;         // at a cached function: by the next call its cache holds the result
@@ -141,6 +142,7 @@ std::unique_ptr<Segment> trace_way(const TraceRequest& request, Way& way) {
     try {
       V result = tracer.run();
       way.asked = way.asked || tracer.asked_torch;
+      way.beside_modules = tracer.asked_beside_modules;
       tracer.unedited = way.unedited = way.told && !way.decided;
       auto segment = build_return(tracer, result);
       segment->exit = exit_at(request, request.start_instruction, Exit::Kind::Return);
@@ -157,6 +159,7 @@ std::unique_ptr<Segment> trace_way(const TraceRequest& request, Way& way) {
     } catch (const StopReached&) {
       try {
         ask_empty_caches(tracer);
+        way.beside_modules = tracer.asked_beside_modules;
         tracer.unedited = way.unedited = way.asked && !way.decided;
         auto segment = build_stop(tracer, exit);
         segment->passes = whole_passes(request, *segment, tracer.step_pc);
@@ -259,14 +262,25 @@ bool may_raise(const Way& way) {
   return raises(way) || (way.first_break && way.first_break->detail.find(kRefused) != std::string::npos);
 }
 
+/// Whether what is told of a compiler keeps to itself what it makes of that. A module does, whose call is whole in the
+/// piece, and so does what the user compiles if it is one piece. Another one hands its values (a mask where eager code has
+/// none) to code that is told nothing.
+bool keeps_to_itself(const TraceRequest& request, const Way& told, bool whole) {
+  if (!told.beside_modules) return true;
+  if (!whole || request.start_instruction != 0) return false;
+  return !request.reached || text_of(request.function->func_name) == "forward";
+}
+
 /// Whether the code is to be compiled as it runs when it is told of a compiler: this goes further than CPython's way,
 /// not past an error of that one, and has no error of its own. What it changes besides (masks left out, other sizes) is
 /// nothing that eager code does. As far is further where it breaks in this call alone: the next call traces it again.
-bool goes_further(const Way& told, const Segment& there, const Way& eager, const Segment& here) {
+bool goes_further(const TraceRequest& request, const Way& told, const Segment& there, const Way& eager,
+                  const Segment& here) {
   if (there.exit.kind == Exit::Kind::Handover) return !has_array_work(here);  // CPython runs it, and is told nothing
   if (there.eager_gradient) return false;                                     // nor is it where torch has to derive
   if (may_raise(told) && told.first_break->instruction != eager.first_break->instruction) return false;
   const bool whole = there.exit.kind == Exit::Kind::Return;
+  if (!keeps_to_itself(request, told, whole)) return false;
   if (raises(eager) && (whole || there.exit.instruction > eager.first_break->instruction)) return false;
   if (whole || there.exit.instruction > here.exit.instruction) return true;
   return told.breaks_once && there.exit.instruction == here.exit.instruction;
@@ -279,7 +293,7 @@ std::unique_ptr<Segment> trace_segment(const TraceRequest& request) {
   auto segment = trace_way(request, way);
   if (!way.decided && way.asked && is_break(segment->exit)) {
     Way told{true, false};
-    if (auto there = trace_way(request, told); goes_further(told, *there, way, *segment)) {
+    if (auto there = trace_way(request, told); goes_further(request, told, *there, way, *segment)) {
       segment = std::move(there);
       way = std::move(told);
     }

@@ -49,6 +49,7 @@ struct TraceRequest {
   std::vector<bool> fragile;                   // by slot: what lets go of its object runs Python code (finalizers.h)
   Generalisations generalise;
   bool many = false;                           // several pieces start here already, for other values
+  bool reached = false;                        // what a break calls: the user did not ask to compile this function
   int instruction_limit = 200000;
   int node_limit = 20000;
   bool cut = false;  // node_limit is the size that compiling could bear

@@ -375,6 +375,22 @@ def test_answers_of_the_process_are_asked_again():
     assert not framejit.explain(compiled).so_far().breaks
 
 
+def test_a_question_that_raises_is_an_exception_of_the_program():
+    def f(x, device):
+        try:
+            return x * 2, torch.get_autocast_dtype(device)
+        except RuntimeError as error:
+            return x * 3, error.args
+
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    compiled = framejit.compile(f)
+    for device in ("cpu", "nowhere", "nowhere", "cpu"):
+        ours, eager = compiled(X, device), f(X, device)
+        assert (ours[0] == eager[0]).all() and ours[1] == eager[1]
+    report = framejit.explain(compiled).so_far()
+    assert not report.breaks and len(report.graphs) == 2
+
+
 def test_a_class_registered_later_is_seen():
     class Shape(abc.ABC):
         pass

@@ -123,9 +123,40 @@ def test_eagers_way_is_taken_where_both_break(function):
     assert torch.equal(result, function(X)) and breaks == 1
 
 
-def test_the_compilers_way_is_taken_as_far_as_it_goes_further():
+class Asks(torch.nn.Module):
+    def forward(self, x):
+        return eagers_way_breaks(x)
+
+
+def test_the_compilers_way_is_taken_in_a_module_that_is_whole_in_the_piece():
+    module = Asks()
+
+    def breaks_behind_it(x):
+        y = module(x)
+        print(end="")
+        return y * 2
+
+    result, breaks = run(breaks_behind_it, X)
+    assert torch.equal(result, (X * 3 + COMPILER) * 2) and breaks == 1
+
+
+def test_what_was_told_of_a_compiler_hands_nothing_to_code_that_is_not():
     result, breaks = run(eagers_way_breaks_before_both_do, X)
-    assert torch.equal(result, X * 3 + COMPILER) and breaks == 1
+    assert torch.equal(result, eagers_way_breaks_before_both_do(X)) and breaks == 2
+
+    def mask_of(x):
+        return None if not told() and (x > 0).all() else (x > 0) * torch.ones(7, 1)
+
+    def masked(x):
+        print(end="")
+        mask = mask_of(x)
+        print(end="")
+        return x if mask is None else x[mask]  # which can't be indexed by a mask of two axes
+
+    for function in (masked, lambda x: masked(x) * 2):
+        framejit.reset()
+        result, _ = run(function, X)
+        assert torch.equal(result, function(X))
 
 
 def test_eagers_way_is_taken_where_the_other_raises_later():
@@ -150,6 +181,16 @@ def test_a_piece_that_resumes_has_an_answer_of_its_own():
 
     framejit.reset()
     result, breaks = run(asks_after_a_break, X)
+    assert torch.equal(result, X * 9 + EAGER) and breaks == 3  # at the print, in the caller and at the branch
+
+    def asks_in_a_module_after_a_break(x):
+        y = x * 3
+        print(end="")
+        return module(y)
+
+    module = Asks()
+    framejit.reset()
+    result, breaks = run(asks_in_a_module_after_a_break, X)
     assert torch.equal(result, X * 9 + COMPILER) and breaks == 1
 
 

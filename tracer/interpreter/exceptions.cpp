@@ -161,24 +161,31 @@ void raise_python_error(TraceRun& t) {
   Ref<> error = Ref<>::steal(fj_take_exception());
   FJ_CHECK(error, "no error is set");
   const std::string detail = std::string(Py_TYPE(error.get())->tp_name) + ": " + text_of(error.get());
-  // Only what its arguments say all of; an OSError or UnicodeError has more.
+  // Only what its arguments and attributes say all of; an OSError or UnicodeError has more.
   constexpr const char* kSimple[] = {"ValueError",        "TypeError",     "KeyError",           "IndexError",
                                      "ZeroDivisionError", "OverflowError", "AttributeError",     "ArithmeticError",
                                      "LookupError",       "RuntimeError",  "NotImplementedError"};
   const bool simple = std::any_of(std::begin(kSimple), std::end(kSimple), [&](const char* name) {
-    return Py_TYPE(error.get()) == reinterpret_cast<PyTypeObject*>(PyDict_GetItemString(PyEval_GetBuiltins(), name));
+    auto* known = reinterpret_cast<PyTypeObject*>(PyDict_GetItemString(PyEval_GetBuiltins(), name));
+    PyTypeObject* const type = Py_TYPE(error.get());
+    return type == known || (type->tp_base == known && type->tp_new == known->tp_new && type->tp_init == known->tp_init);
   });
   Ref<> arguments = simple ? Ref<>::steal(PyObject_GetAttrString(error.get(), "args")) : Ref<>();
+  Ref<> attributes = simple ? Ref<>::steal(PyObject_GetAttrString(error.get(), "__dict__")) : Ref<>();
   PyErr_Clear();
-  if (!arguments) break_graph(BreakReason::ErrorWhileTracing, detail);
-  std::vector<V> values;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments.get()); ++i) {
-    PyObject* item = PyTuple_GET_ITEM(arguments.get(), i);
+  if (!arguments || !attributes) break_graph(BreakReason::ErrorWhileTracing, detail);
+  const auto known = [&](PyObject* item) {
     if (!is_plain(item)) break_graph(BreakReason::ErrorWhileTracing, detail);
-    values.push_back(wrap_constant(t, t.keep(Ref<>::borrow(item)).get()));
-  }
-  raise(t, reinterpret_cast<PyObject*>(Py_TYPE(error.get())), std::move(values), BreakReason::ErrorWhileTracing,
-        detail);
+    return wrap_constant(t, t.keep(Ref<>::borrow(item)).get());
+  };
+  auto exception = std::make_shared<InstanceValue>();
+  exception->type = Ref<PyTypeObject>::borrow(Py_TYPE(error.get()));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arguments.get()); ++i)
+    exception->args.push_back(known(PyTuple_GET_ITEM(arguments.get(), i)));
+  Py_ssize_t at = 0;
+  for (PyObject *key, *item; PyDict_Next(attributes.get(), &at, &key, &item);)
+    exception->attributes.emplace_back(Ref<>::borrow(key), known(item));
+  raise(t, exception, BreakReason::ErrorWhileTracing, detail);
 }
 
 void raise(TraceRun& t, PyObject* type, std::vector<V> arguments, BreakReason reason, const std::string& detail) {

@@ -95,6 +95,7 @@ TraceRun::~TraceRun() = default;
 
 bool TraceRun::torch_is_compiling() {
   asked_torch = true;
+  asked_beside_modules = asked_beside_modules || modules.empty();
   told_compiled = told_compiled || learnt.torch_is_compiling;
   return learnt.torch_is_compiling;
 }

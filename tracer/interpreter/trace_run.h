@@ -209,6 +209,7 @@ class TraceRun final : public Tracer {
   bool uses_torch = false, uses_numpy = false;
   bool told_compiled = false;        // the user's code, by framejit or by torch
   bool asked_torch = false;          // torch, whether code is compiled
+  bool asked_beside_modules = false; // that, outside of the modules whose forwards are inlined
   bool unedited = false;             // the piece may be given up: not for the user's edit
 
   // ---- the ledgers, each with a header in tracer/state

@@ -363,8 +363,45 @@ V ask_about(TraceRun& t, const V& callable, PyObject* function, const std::vecto
   return t.wrap(t.keep(answer).get(), t.sources().make(SourceKind::AnswerAbout, source, 0, function));
 }
 
-/// The answer of now, which a guard asks for again. Null: arguments that are not known, an answer that is no plain
-/// value, or an error.
+/// An error as text, by which it is known again: its class, arguments and attributes.
+Ref<> told_of_error(PyObject* error) {
+  Ref<> arguments = attribute(error, "args"), attributes = attribute(error, "__dict__");
+  PyErr_Clear();
+  return Ref<>::steal(PyUnicode_FromFormat("%s %R %R", Py_TYPE(error)->tp_name, arguments ? arguments.get() : Py_None,
+                                           attributes ? attributes.get() : Py_None));
+}
+
+/// Of (function, arguments...): the error that it raises, as text; "": none. Guards ask.
+PyObject* ask_for_error(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  Ref<> answer = Ref<>::steal(PyObject_Vectorcall(arguments[0], arguments + 1, std::size_t(count - 1), nullptr));
+  if (answer) return PyUnicode_FromString("");
+  return told_of_error(Ref<>::steal(fj_take_exception()).get()).release();
+}
+
+/// One object for equal tuples, so that a question asked twice has one source.
+PyObject* one_of_equals(PyObject* tuple) {
+  PyObject* const known = once([] { return PyDict_New(); });
+  return PyDict_SetDefault(known, tuple, tuple);
+}
+
+/// As the question raises, which a guard asks for again: torch's about a device whose driver is missing.
+[[noreturn]] void raise_answer(TraceRun& t, const V& callable, PyObject* function, PyObject* arguments) {
+  const Ref<> error = Ref<>::steal(fj_take_exception());
+  const Ref<> first = Ref<>::steal(PyTuple_Pack(1, function));
+  const Ref<> all = Ref<>::steal(PySequence_Concat(first.get(), arguments));
+  const Ref<> text = told_of_error(error.get());
+  if (!all || !text) raise_python_error(t);
+  guard_value(t, *as<ObjectValue>(callable));
+  PyObject* const question = c_function<ask_for_error>("raises");
+  add_guard(t, GuardKind::Equals,
+            t.sources().make(SourceKind::Answer, t.sources().constant(question), 0, one_of_equals(all.get())),
+            text.get());
+  fj_restore_exception(Ref<>(error).release());
+  raise_python_error(t);
+}
+
+/// The answer of now, which a guard asks for again. Null: arguments that are not known, or an answer that is no plain
+/// value.
 V ask(TraceRun& t, const V& callable, PyObject* function, const std::vector<V>& positional, const Keywords& keywords) {
   if (!keywords.empty()) return nullptr;
   Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(positional.size())));
@@ -373,11 +410,9 @@ V ask(TraceRun& t, const V& callable, PyObject* function, const std::vector<V>& 
     if (!object || !PyUnicode_CheckExact(object)) return nullptr;
     PyTuple_SET_ITEM(arguments.get(), Py_ssize_t(i), Py_NewRef(object));
   }
-  // One object for equal arguments, so that a question asked twice has one source.
-  PyObject* const known = once([] { return PyDict_New(); });
-  PyObject* key = PyDict_SetDefault(known, arguments.get(), arguments.get());
+  PyObject* const key = one_of_equals(arguments.get());
   Ref<> answer = Ref<>::steal(PyObject_CallObject(function, key));
-  if (!answer) return PyErr_Clear(), nullptr;  // as torch's about a device whose driver is missing: CPython's to raise
+  if (!answer) raise_answer(t, callable, function, key);
   if (!is_plain(answer.get()) && !dtype_from_object(answer.get())) return nullptr;
   guard_value(t, *as<ObjectValue>(callable));
   // What a traced `with` has set for the CPU; what was set before it is guarded.
