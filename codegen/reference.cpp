@@ -92,9 +92,9 @@ class ReferenceProgram final : public Program {
       } else {
         std::vector<const DenseArray*> operands;
         for (ValueId operand : node.operands) operands.push_back(&values[operand.index]);
-        if (node.op == Op::cond) {
+        if (!node.bodies.empty()) {
           std::vector<DenseArray> results;
-          status = evaluate_cond(node, operands, symbols, results);
+          status = evaluate_control(node, operands, symbols, results);
           if (status & fatal) return status & fatal;
           for (std::size_t i = 0; i < results.size(); ++i) values[node.results[i].index] = std::move(results[i]);
           continue;

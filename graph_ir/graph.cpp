@@ -117,11 +117,13 @@ std::vector<ValueId> Graph::add_extern(std::vector<ValueId> operands, Attrs attr
   return results;
 }
 
-std::vector<ValueId> Graph::add_cond(std::vector<ValueId> operands, std::vector<std::shared_ptr<const Graph>> bodies,
-                                     Location location) {
+std::vector<ValueId> Graph::add_control(Op op, std::vector<ValueId> operands,
+                                        std::vector<std::shared_ptr<const Graph>> bodies, Location location) {
   std::vector<ValueId> results;
-  for (const Output& output : bodies[0]->outputs) results.push_back(new_value(bodies[0]->type(output.value)));
-  nodes.push_back({Op::cond, std::move(operands), {}, results, std::move(location), std::move(bodies)});
+  const std::vector<Output>& outputs = bodies[0]->outputs;
+  for (std::size_t i = first_state(op); i < outputs.size(); ++i)
+    results.push_back(new_value(bodies[0]->type(outputs[i].value)));
+  nodes.push_back({op, std::move(operands), {}, results, std::move(location), std::move(bodies)});
   return results;
 }
 

@@ -73,10 +73,11 @@ struct Node {
   Op op;
   std::vector<ValueId> operands;
   Attrs attrs;
-  std::vector<ValueId> results;  // one, but for `extern_call` and `cond`
+  std::vector<ValueId> results;  // one, but for `extern_call`, `cond` and `loop`
   Location location;
-  /// Of `cond`: what runs where the condition is true, and where it is false. Their inputs are the operands behind the
-  /// condition, row-major; their symbols the first ones of the graph around them, which has no late one among those.
+  /// Of `cond`: what runs where the condition is true, and where it is false. Of `loop`: a pass (ops.def). Their inputs
+  /// are the operands behind the condition, row-major; their symbols the first ones of the graph around them, which has
+  /// no late one among those.
   std::vector<std::shared_ptr<const class Graph>> bodies = {};
 };
 
@@ -164,9 +165,9 @@ class Graph {
   /// `extern`: result types are given. See ops.def.
   std::vector<ValueId> add_extern(std::vector<ValueId> operands, Attrs attrs, std::vector<Type> result_types,
                                   Location location = {});
-  /// `cond`: result types are those of the bodies' outputs. FJ_CHECKs nothing: see verify.
-  std::vector<ValueId> add_cond(std::vector<ValueId> operands, std::vector<std::shared_ptr<const Graph>> bodies,
-                                Location location = {});
+  /// `cond` or `loop`: result types are those of a body's outputs. FJ_CHECKs nothing: see verify.
+  std::vector<ValueId> add_control(Op op, std::vector<ValueId> operands, std::vector<std::shared_ptr<const Graph>> bodies,
+                                   Location location = {});
   /// Every size of the graph: of types, symbols' definitions, strides and attributes.
   void rewrite_sizes(const std::function<SymDim(const SymDim&)>& rewritten);
 

@@ -50,6 +50,10 @@ const std::array<OpRow, kOpCount>& rows() {
 
 }  // namespace
 
+std::size_t bodies_of(Op op) { return op == Op::cond ? 2 : op == Op::loop ? 1 : 0; }
+
+const char* word_of_body(Op op, std::size_t body) { return op == Op::loop ? "pass" : body == 0 ? "then" : "else"; }
+
 const OpRow& row(Op op) { return rows()[std::size_t(op)]; }
 std::string_view name(Op op) { return row(op).name; }
 

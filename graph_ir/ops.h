@@ -21,7 +21,7 @@ enum class Lowering : std::uint8_t {
   Count,
   Matmul,
   Extern,
-  Cond
+  Bodies
 };
 enum class Samples : std::uint8_t {
   None,
@@ -77,6 +77,12 @@ struct OpRow {
 };
 
 const OpRow& row(Op op);
+/// Whether nodes of it have graphs inside, as many as this: 2 of a branch, 1 of a loop.
+std::size_t bodies_of(Op op);
+/// How each begins in text: `then`, `else`, `pass`.
+const char* word_of_body(Op op, std::size_t body);
+/// Which output of a body is the node's first result: 1 of a loop's, behind whether another pass follows.
+constexpr std::size_t first_state(Op op) { return op == Op::loop ? 1 : 0; }
 std::optional<Op> op_from_name(std::string_view name);
 /// Whether the operation means something for operands of this dtype (of `where`: its second and third). Complex
 /// numbers have no order and a part of the functions; bool has no negation, difference, quotient, power or shift.

@@ -241,7 +241,7 @@ class Parser : Scanner {
 
   /// `then(%x: f32[4]) { ... }`, a graph inside of a node. The sizes are those around it, the names its own.
   std::shared_ptr<const Graph> body(const char* keyword_of_it) {
-    if (++bodies_ > kDeepestBody) fail("more than " + std::to_string(kDeepestBody) + " branches inside of each other");
+    if (++bodies_ > kDeepestBody) fail("more than " + std::to_string(kDeepestBody) + " branches and loops inside of each other");
     keyword(keyword_of_it);
     Graph around;
     std::swap(around, graph_);
@@ -337,9 +337,9 @@ class Parser : Scanner {
 
     // The dtype that says how a constant's value is read stands after it.
     Place constant;
-    if (node.op == Op::cond) {
+    if (bodies_of(node.op) != 0) {
       expect("{");
-      for (const char* word : {"then", "else"}) node.bodies.push_back(body(word));
+      for (std::size_t i = 0; i < bodies_of(node.op); ++i) node.bodies.push_back(body(word_of_body(node.op, i)));
       expect("}");
     } else if (accept("{")) {
       do {

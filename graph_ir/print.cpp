@@ -145,10 +145,9 @@ std::string exact_text(const Graph& graph, const char* body) {
 
 std::string bodies_text(const Node& node, const std::function<std::string(const Graph&, const char* word)>& printed) {
   if (node.bodies.empty()) return "";
-  constexpr const char* kWords[] = {"then", "else"};
   std::string result = " {\n";
   for (std::size_t i = 0; i < node.bodies.size(); ++i) {
-    const std::string text = printed(*node.bodies[i], kWords[std::min<std::size_t>(i, 1)]);
+    const std::string text = printed(*node.bodies[i], word_of_body(node.op, i));
     for (std::size_t begin = 0; begin < text.size();) {
       const std::size_t end = text.find('\n', begin) + 1;
       result += "    " + text.substr(begin, end - begin);

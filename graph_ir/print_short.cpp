@@ -181,7 +181,7 @@ class Inside {
   /// Puts moves into this node's line, from its first operand on, as far as they fit.
   void put_inside(std::size_t index) {
     const Node& reader = graph_.nodes[index];
-    if (reader.op == Op::extern_call || reader.op == Op::cond || reader.operands.empty()) return;
+    if (reader.op == Op::extern_call || !reader.bodies.empty() || reader.operands.empty()) return;
     const std::size_t commas = reader.results.size() + reader.operands.size() - 2;
     std::size_t used = std::strlen("   =    : ") + 2 * commas + name(reader.op).size() + attributes(reader).size() +
                        result_types(graph_, reader).size();

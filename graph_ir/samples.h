@@ -152,7 +152,7 @@ class SampleMaker {
       case Lowering::Gather: case Lowering::Scatter: gathers(); break;
       case Lowering::Count: counted(); break;
       case Lowering::Matmul: products(); break;
-      case Lowering::Extern: case Lowering::Cond: break;
+      case Lowering::Extern: case Lowering::Bodies: break;
     }
     return std::move(samples_);
   }

@@ -178,10 +178,10 @@ class Verifier {
       });
       if (waits) return;
     }
-    if (node.op != Op::cond && !node.bodies.empty()) return broken("has bodies");
+    if (bodies_of(node.op) == 0 && !node.bodies.empty()) return broken("has bodies");
     if (node.op == Op::extern_call)
       extern_layouts(node, broken);
-    else if (node.op == Op::cond)
+    else if (bodies_of(node.op) != 0)
       bodies(node, broken);
     else
       types(node, broken);
@@ -210,16 +210,26 @@ class Verifier {
       }
   }
 
-  /// Both bodies take the operands behind the condition and give the results.
+  /// All bodies take the operands behind the condition and give the results, a loop's behind its next condition.
   template <class Broken>
   void bodies(const Node& node, Broken& broken) {
     if (node.operands.empty() || graph_.type(node.operands[0]) != Type{DType::Bool, {}})
       return broken("takes a condition of type bool[] first");
     if (node.results.empty()) return broken("has no results");
-    if (node.bodies.size() != 2) return broken("has " + std::to_string(node.bodies.size()) + " bodies, expected 2");
+    if (node.bodies.size() != bodies_of(node.op))
+      return broken("has " + std::to_string(node.bodies.size()) + " bodies, expected " +
+                    std::to_string(bodies_of(node.op)));
+    const std::size_t first = first_state(node.op);
+    if (first != 0 && node.results.size() >= node.operands.size())
+      return broken("has " + std::to_string(node.results.size()) + " results, and " +
+                    std::to_string(node.operands.size() - 1) + " states to begin with");
+    for (std::size_t i = 0; first != 0 && i < node.results.size(); ++i)
+      if (graph_.type(node.results[i]) != graph_.type(node.operands[i + 1]))
+        return broken("result " + std::to_string(i) + " has type " + text(graph_.type(node.results[i])) +
+                      ", expected " + text(graph_.type(node.operands[i + 1])));
     for (std::size_t b = 0; b < node.bodies.size(); ++b) {
       const Graph& body = *node.bodies[b];
-      const std::string subject = b == 0 ? "then: " : "else: ";
+      const std::string subject = std::string(word_of_body(node.op, b)) + ": ";
       if (body.symbols.size() > graph_.symbols.size()) return broken(subject + "has sizes that are not declared");
       for (std::size_t s = 0; s < body.symbols.size(); ++s)
         if (body.symbols[s].late) return broken(subject + "has a size that is counted");
@@ -227,9 +237,9 @@ class Verifier {
       if (body.inputs.size() + 1 != node.operands.size())
         return broken(subject + "has " + std::to_string(body.inputs.size()) + " inputs, expected " +
                       std::to_string(node.operands.size() - 1));
-      if (body.outputs.size() != node.results.size())
+      if (body.outputs.size() != first + node.results.size())
         return broken(subject + "has " + std::to_string(body.outputs.size()) + " results, expected " +
-                      std::to_string(node.results.size()));
+                      std::to_string(first + node.results.size()));
       for (const Node& inner : body.nodes)
         if (inner.op == Op::extern_call) return broken(subject + "calls a library");
       const std::vector<VerifyError> errors = verify(body);
@@ -244,9 +254,10 @@ class Verifier {
       }
       for (std::size_t i = 0; i < body.outputs.size(); ++i) {
         const Output& output = body.outputs[i];
-        if (body.type(output.value) != graph_.type(node.results[i]))
+        const Type expected = i < first ? Type{DType::Bool, {}} : graph_.type(node.results[i - first]);
+        if (body.type(output.value) != expected)
           return broken(subject + "result " + std::to_string(i) + " has type " + text(body.type(output.value)) +
-                        ", expected " + text(graph_.type(node.results[i])));
+                        ", expected " + text(expected));
         if (output.strides && *output.strides != contiguous_strides(body.type(output.value).shape))
           return broken(subject + "result " + std::to_string(i) + " is not row-major");
       }

@@ -40,7 +40,7 @@ class Batching {
                      [&](ValueId operand) { return find(operand).valid(); }))
       return;
     where_ = node.location;
-    if (counts_size(node.op) || node.op == Op::cond) throw NoBatch(node.op, where_);
+    if (counts_size(node.op) || !node.bodies.empty()) throw NoBatch(node.op, where_);
     if (node.op == Op::extern_call) {
       const std::vector<ValueId> results = library_call(node);  // before composites: these may keep its results
       for (std::size_t i = 0; i < results.size(); ++i) all_[node.results[i].index] = results[i];

@@ -59,6 +59,7 @@ class CompiledProgram : public Program {
       for (const ProgramStep& part : step.blocks.steps) launches_ += part.kind == StepKind::Kernel;
       if (step.kind == StepKind::Cond)
         launches_ += std::max(branch(step.cond.if_true).kernel_count(), branch(step.cond.if_false).kernel_count());
+      if (step.kind == StepKind::Loop) launches_ += branch(step.loop.pass).kernel_count();
     }
     for (const ProgramBuffer& buffer : parts_.buffers) {
       shapes_.push_back({});
@@ -102,10 +103,14 @@ class CompiledProgram : public Program {
     for (std::size_t b = 0; b < parts_.buffers.size(); ++b)
       if (parts_.buffers[b].kind == BufferKind::HostArray) result += bytes(int(b), symbols);
     std::size_t of_branches = 0;  // they run one after the other
-    for (const ProgramStep& step : parts_.steps)
+    for (const ProgramStep& step : parts_.steps) {
       if (step.kind == StepKind::Cond)
         for (const int number : {step.cond.if_true, step.cond.if_false})
           of_branches = std::max(of_branches, branch(number).temporary_bytes(symbols));
+      if (step.kind == StepKind::Loop)
+        of_branches = std::max(of_branches, branch(step.loop.pass).temporary_bytes(symbols) +
+                                                bytes_of_states(step.loop, symbols));
+    }
     return result + of_branches;
   }
 
@@ -331,6 +336,11 @@ class CompiledProgram : public Program {
           for (int buffer : step.cond.operands) touch(buffer, s);
           for (int buffer : step.cond.results) touch(buffer, s);
           break;
+        case StepKind::Loop:
+          touch(step.loop.condition, s);
+          for (int buffer : step.loop.given) touch(buffer, s);
+          for (int buffer : step.loop.results) touch(buffer, s);
+          break;
         case StepKind::Extern:
           for (int buffer : step.extern_call.operands) touch(buffer, s);
           for (int buffer : step.extern_call.results) touch(buffer, s);
@@ -385,12 +395,14 @@ class CompiledProgram : public Program {
     }
   }
 
-  std::size_t bytes(int buffer, std::span<const std::int64_t> symbols) const {
+  std::size_t exact_bytes(int buffer, std::span<const std::int64_t> symbols) const {
     std::int64_t count = 1;
     for (const SymDim& dim : parts_.buffers[buffer].shape)
       count *= dim.is_constant() ? dim.value() : dim.evaluate(symbols);
-    return (std::size_t(count) * size_in_bytes(parts_.buffers[buffer].dtype) + kAlignment - 1) / kAlignment *
-           kAlignment;
+    return std::size_t(count) * size_in_bytes(parts_.buffers[buffer].dtype);
+  }
+  std::size_t bytes(int buffer, std::span<const std::int64_t> symbols) const {
+    return (exact_bytes(buffer, symbols) + kAlignment - 1) / kAlignment * kAlignment;
   }
 
   /// First fit among the temporaries alive at the same time. Returns the arena's size.
@@ -681,6 +693,11 @@ class CompiledProgram : public Program {
           status |= run_branch(step.cond, call, lock, symbols, arrays, pointers);
           if (fails(status, call, symbols, pointers)) return status;
           break;
+        case StepKind::Loop:
+          if (fails(status, call, symbols, pointers)) return status;
+          status |= run_loop(step.loop, call, lock, symbols, arrays, pointers);
+          if (fails(status, call, symbols, pointers)) return status;
+          break;
         case StepKind::Extern:
           // The call's effects may be visible outside; a failure so far must come before them.
           if (unread && launched) status |= ask(*device, lock), launched = false;
@@ -713,15 +730,68 @@ class CompiledProgram : public Program {
       inputs[i] = arrays[buffer];
       inputs[i].data = pointers[buffer];
     }
-    Scratch<std::int64_t, 32> of_branch(parts_.graph_symbols);
-    std::copy_n(symbols.begin(), parts_.graph_symbols, of_branch.data());
+    return run_inside(program, call, lock, symbols, {inputs.data(), count});
+  }
+
+  /// A program of `branches`, with the sizes of this one.
+  std::uint32_t run_inside(const Program& program, const Call& call, HostLock& lock,
+                           std::span<const std::int64_t> symbols, std::span<const ArrayRef> inputs) const {
+    Scratch<std::int64_t, 32> copies(parts_.graph_symbols);
+    std::copy_n(symbols.begin(), parts_.graph_symbols, copies.data());
     Call inner;
     inner.host = &lock.host();
-    inner.inputs = {inputs.data(), count};
-    inner.symbols = {of_branch.data(), parts_.graph_symbols};
+    inner.inputs = inputs;
+    inner.symbols = {copies.data(), parts_.graph_symbols};
     inner.trapped = call.trapped;
     inner.ranges = call.ranges;
     return program.run(inner);
+  }
+
+  std::size_t bytes_of_states(const ProgramLoop& loop, std::span<const std::int64_t> symbols) const {
+    std::size_t result = 0;
+    for (const int buffer : loop.results) result += bytes(buffer, symbols);
+    return result;
+  }
+
+  /// States are in the results and in memory beside them, in turns: a pass reads those of one place and writes the others.
+  std::uint32_t run_loop(const ProgramLoop& loop, const Call& call, HostLock& lock,
+                         std::span<const std::int64_t> symbols, ArrayRef* arrays, char* const* pointers) const {
+    const std::size_t given = loop.given.size(), states = loop.results.size();
+    std::size_t space = bytes_of_states(loop, symbols) + kAlignment;
+    const auto memory = std::make_unique_for_overwrite<std::byte[]>(space);
+    void* beside = memory.get();
+    std::align(kAlignment, space - kAlignment, beside, space);
+    enum { Given, Results, Beside } last = Given;
+    Scratch<ArrayRef, 16> inputs(given + 1 + states);
+    for (std::size_t i = 0; i < given; ++i) {
+      inputs[i] = arrays[loop.given[i]];
+      inputs[i].data = pointers[loop.given[i]];
+    }
+    bool goes = *pointers[loop.condition] != 0;
+    inputs[given] = {};
+    inputs[given].data = &goes;
+    const auto place = [&](std::size_t first, auto where) {
+      char* free = static_cast<char*>(beside);
+      for (std::size_t i = 0; i < states; ++i) {
+        inputs[first + i] = {};
+        inputs[first + i].data = where == Beside ? free : pointers[loop.results[i]];
+        free += bytes(loop.results[i], symbols);
+      }
+    };
+    std::uint32_t status = kOk;
+    while (goes) {
+      lock.work(kNanosecondsOfPass);
+      if (lock.interrupted()) return status | kInterrupted;
+      if (last != Given) place(0, last);
+      last = last == Results ? Beside : Results;
+      place(given + 1, last);
+      status |= run_inside(branch(loop.pass), call, lock, symbols, {inputs.data(), given + 1 + states});
+      if (fails(status, call, symbols, pointers)) return status;
+    }
+    if (last == Beside) place(0, last);
+    for (std::size_t i = 0; last != Results && i < states; ++i)
+      std::memcpy(pointers[loop.results[i]], inputs[i].data, exact_bytes(loop.results[i], symbols));
+    return status;
   }
 
   /// The device's status, when it is done.
@@ -773,6 +843,7 @@ class CompiledProgram : public Program {
   }
 
   static constexpr int kSettled = 2;
+  static constexpr double kNanosecondsOfPass = 1'000;  // at least
   static constexpr std::size_t kZerosOfTheLibrary = std::size_t(1) << 22;  // below, memory that was used before is as fast
   static constexpr std::size_t kUploaded = 16;  // bytes of the largest dtype
 

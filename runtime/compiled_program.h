@@ -94,6 +94,15 @@ struct ProgramCond {
   int if_true = -1, if_false = -1;
 };
 
+/// Passes, while the byte in `condition` and then what the last pass has given are true. A pass is a program of
+/// ProgramParts::branches: its inputs are those `given`, of which the first become the results, then a bool[] and states
+/// for the next pass, which it writes; all are row-major.
+struct ProgramLoop {
+  int condition = -1;
+  std::vector<int> given, results;
+  int pass = -1;
+};
+
 /// Parts of a buffer, copied from others of its dtype. Offsets and strides in elements.
 struct ProgramCopies {
   struct Part {
@@ -106,7 +115,7 @@ struct ProgramCopies {
   bool apart = false;  // no part lies over another one
 };
 
-enum class StepKind : std::uint8_t { Kernel, Batch, Matmul, Count, Extern, Blocks, Copies, Cond };
+enum class StepKind : std::uint8_t { Kernel, Batch, Matmul, Count, Extern, Blocks, Copies, Cond, Loop };
 
 struct ProgramStep;
 
@@ -138,6 +147,7 @@ struct ProgramStep {
   ProgramBlocks blocks;
   ProgramCopies copies;
   ProgramCond cond;
+  ProgramLoop loop;
   bool commit = false;  // writes inputs: nothing that can fail follows
   int node = -1;        // of the lowered graph, of a step that is one node
 };
@@ -159,7 +169,7 @@ struct ProgramParts {
   std::string name;  // of the graph
   std::string text;
   std::vector<StepAccount> accounts;
-  std::vector<ProgramParts> branches;  // each a program of its own
+  std::vector<ProgramParts> branches;  // and passes: each a program of its own
 };
 
 /// The kernels of a program, then those of its branches: the order that they are numbered in.

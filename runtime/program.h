@@ -57,7 +57,7 @@ struct DirectKernel {
 
 /// One step of a program in the words of the graph it was made of, for explain and profiles.
 struct StepAccount {
-  std::string kind;                     // "loops", "copy", "matmul", "count", "call", "cond"
+  std::string kind;                     // "loops", "copy", "matmul", "count", "call", "cond", "loop"
   std::string name;                     // "kernel3"; of a call: the library's function
   std::vector<std::string> operations;  // "mul", "reduce_sum"
   std::vector<std::string> lines;       // "model.py:41", the full path

@@ -266,7 +266,7 @@ class Ways {
     const std::set<ValueId> operands = operands_at(way, i);
     std::vector<ValueId> given = {here.at(way.met[i].condition)};
     for (ValueId operand : operands) given.push_back(here.at(operand));
-    for (ValueId result : graph->add_cond(std::move(given), bodies(way, i, operands), way.met[i].location))
+    for (ValueId result : graph->add_control(Op::cond, std::move(given), bodies(way, i, operands), way.met[i].location))
       graph->outputs.push_back({result, std::nullopt});
     return graph;
   }
@@ -287,7 +287,7 @@ class Ways {
     std::erase_if(graph.composites, [&](const Composite& composite) { return gone(composite.result); });
     std::erase_if(graph.names, [&](const auto& named) { return gone(named.first); });
     std::erase_if(graph.spare_calls, gone);
-    const std::vector<ValueId> results = graph.add_cond(std::move(given), bodies(first, 0, operands), branch.location);
+    const std::vector<ValueId> results = graph.add_control(Op::cond, std::move(given), bodies(first, 0, operands), branch.location);
     for (std::size_t i = 0; i < results.size(); ++i) graph.outputs[i].value = results[i];
     if (const std::vector<VerifyError> errors = verify(graph); !errors.empty()) apart(errors[0].message);
     for (const auto& [decisions, way] : ways_) {

@@ -105,7 +105,8 @@ void pass(A& archive, Value& step);
 FJ_MEMBERS(ProgramBlocks, x.steps, x.rows_per_item, x.rows, x.row_bytes, x.together, x.has_product, x.locals)
 // Calls of an array library are in no image.
 FJ_MEMBERS(ProgramCond, x.condition, x.operands, x.results, x.if_true, x.if_false)
-FJ_MEMBERS(ProgramStep, x.kind, x.kernel, x.batch, x.matmul, x.count, x.blocks, x.copies, x.cond, x.commit)
+FJ_MEMBERS(ProgramLoop, x.condition, x.given, x.results, x.pass)
+FJ_MEMBERS(ProgramStep, x.kind, x.kernel, x.batch, x.matmul, x.count, x.blocks, x.copies, x.cond, x.loop, x.commit)
 
 template <class A, class Value>
   requires std::is_same_v<std::remove_const_t<Value>, ProgramParts>

@@ -64,7 +64,7 @@ std::size_t memory_of(const std::vector<std::shared_ptr<KernelCode>>& codes) {
 
 namespace {
 
-/// Of a branch: its results are written into inputs behind its own.
+/// Of a branch, or a loop's pass: its results are written into inputs behind its own.
 Graph into_inputs(const Graph& branch) {
   Graph graph = branch;
   for (std::size_t i = 0; i < branch.outputs.size(); ++i) {
@@ -88,8 +88,12 @@ int add_branch(PreparedProgram& program, const Graph& branch, const CompileOptio
 
 void add_branches(PreparedProgram& program, const Graph& graph, const CompileOptions& options) {
   for (ProgramStep& step : program.parts.steps) {
-    if (step.kind != StepKind::Cond) continue;
+    if (step.kind != StepKind::Cond && step.kind != StepKind::Loop) continue;
     const Node& node = graph.nodes[std::size_t(step.node)];
+    if (step.kind == StepKind::Loop) {
+      step.loop.pass = add_branch(program, *node.bodies[0], options);
+      continue;
+    }
     step.cond.if_true = add_branch(program, *node.bodies[0], options);
     step.cond.if_false = add_branch(program, *node.bodies[1], options);
   }

@@ -565,8 +565,8 @@ class ProgramLowering {
         lower_extern(group);
       else if (group.kind == GroupKind::Assembly)
         lower_assembly(group);
-      else if (group.kind == GroupKind::Cond)
-        lower_cond(graph_.nodes[group.node]);
+      else if (group.kind == GroupKind::Control)
+        lower_control(graph_.nodes[group.node]);
       else
         GroupLowering(graph_, schedule_, int(g), memory_, program_).run();
     }
@@ -756,14 +756,21 @@ class ProgramLowering {
   }
 
   /// Its programs are compiled by who has this one compiled.
-  void lower_cond(const Node& node) {
+  void lower_control(const Node& node) {
     ProgramStep step;
-    step.kind = StepKind::Cond;
     step.node = int(&node - graph_.nodes.data());
-    step.cond.condition = memory_.contiguous_buffer[node.operands[0].index];
+    const int condition = memory_.contiguous_buffer[node.operands[0].index];
+    std::vector<int> operands, results;
     for (std::size_t i = 1; i < node.operands.size(); ++i)
-      step.cond.operands.push_back(memory_.contiguous_buffer[node.operands[i].index]);
-    for (ValueId result : node.results) step.cond.results.push_back(memory_.buffer[result.index]);
+      operands.push_back(memory_.contiguous_buffer[node.operands[i].index]);
+    for (ValueId result : node.results) results.push_back(memory_.buffer[result.index]);
+    if (node.op == Op::cond) {
+      step.kind = StepKind::Cond;
+      step.cond = {condition, std::move(operands), std::move(results)};
+    } else {
+      step.kind = StepKind::Loop;
+      step.loop = {condition, std::move(operands), std::move(results)};
+    }
     program_.steps.push_back(std::move(step));
   }
 

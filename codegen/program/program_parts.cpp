@@ -61,6 +61,7 @@ std::string describe_steps(const LoweredProgram& program) {
       case StepKind::Copies: out += "copies of " + std::to_string(step.copies.parts.size()) + " parts"; break;
       case StepKind::Extern: out += "call " + step.extern_call.callee; break;
       case StepKind::Cond: out += "cond"; break;
+      case StepKind::Loop: out += "loop"; break;
     }
     out += step.commit ? " (commit)\n" : "\n";
   };
@@ -107,7 +108,7 @@ ProgramParts describe_program(const Graph& graph, const LoweredProgram& program)
   parts.text = describe_steps(program);
   parts.accounts = account_steps(graph, program);
   for (const Node& node : graph.nodes) {
-    if (node.op == Op::cond) parts.makes_infinities = true;  // it may have
+    if (!node.bodies.empty()) parts.makes_infinities = true;  // it may have
     const double* value = node.op == Op::constant ? std::get_if<double>(&node.attrs.get<Scalar>("value")) : nullptr;
     if (!value) continue;
     // In a narrow dtype a large number is one.

@@ -15,7 +15,7 @@ namespace {
 /// Work of a node on numbers with a fraction; what only moves or converts them is none. nullopt: not known.
 std::optional<SymDim> float_operations(const Graph& graph, const Node& node) {
   const auto elements = [&](ValueId value) { return product(graph.type(value).shape); };
-  if (node.op == Op::extern_call || node.op == Op::cond) return std::nullopt;
+  if (node.op == Op::extern_call || !node.bodies.empty()) return std::nullopt;
   if (node.operands.empty() || !is_float(graph.type(node.operands.back()).dtype)) return SymDim(0);
   switch (node.op) {
     case Op::cast: return SymDim(0);
@@ -74,6 +74,11 @@ class Accounts {
         account.kind = "cond", account.name = "cond";
         reads = step.cond.operands, writes = step.cond.results;
         reads.push_back(step.cond.condition);
+        break;
+      case StepKind::Loop:
+        account.kind = "loop", account.name = "loop";
+        reads = step.loop.given, writes = step.loop.results;
+        reads.push_back(step.loop.condition);
         break;
       case StepKind::Blocks: return;
     }

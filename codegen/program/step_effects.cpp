@@ -46,10 +46,6 @@ bool computes_floats(const LoweredProgram& program, const Kernel& kernel) {
 
 }  // namespace
 
-void add_once(std::vector<int>& list, int item) {
-  if (std::find(list.begin(), list.end(), item) == list.end()) list.push_back(item);
-}
-
 StepTouches touches(const LoweredProgram& program, const ProgramStep& step) {
   StepTouches found;
   switch (step.kind) {
@@ -83,6 +79,10 @@ StepTouches touches(const LoweredProgram& program, const ProgramStep& step) {
       found = {step.cond.operands, step.cond.results};
       add_once(found.reads, step.cond.condition);
       break;
+    case StepKind::Loop:
+      found = {step.loop.given, step.loop.results};
+      add_once(found.reads, step.loop.condition);
+      break;
     case StepKind::Copies:
       for (const ProgramCopies::Part& part : step.copies.parts) add_once(found.reads, part.source);
       found.writes = {step.copies.target};  // what it does not write stays: whoever wrote it comes before
@@ -104,7 +104,8 @@ bool may_fail(const LoweredProgram& program, const ProgramStep& step, bool may_t
     case StepKind::Batch: return std::any_of(step.batch.begin(), step.batch.end(), kernel_may_fail);
     case StepKind::Matmul: return may_trap;
     case StepKind::Copies: return false;  // (it may be interrupted, as any step)
-    case StepKind::Count: case StepKind::Extern: case StepKind::Blocks: case StepKind::Cond: return true;
+    case StepKind::Count: case StepKind::Extern: case StepKind::Blocks: case StepKind::Cond:
+    case StepKind::Loop: return true;
   }
   return true;
 }

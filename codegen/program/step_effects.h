@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "codegen/loops/lower.h"
+#include "runtime/base/lists.h"
 
 namespace fj {
 
@@ -11,9 +12,6 @@ namespace fj {
 struct StepTouches {
   std::vector<int> reads, writes;
 };
-
-/// Into a list as those of StepTouches.
-void add_once(std::vector<int>& list, int item);
 
 StepTouches touches(const LoweredProgram& program, const ProgramStep& step);
 

@@ -290,7 +290,7 @@ class Scheduler {
   void place_node(int n) {
     const Node& current = node(n);
     if (current.op == Op::extern_call) return place_extern(n);
-    if (current.op == Op::cond) return place_cond(n);
+    if (!current.bodies.empty()) return place_control(n);
     const ValueId value = current.results[0];
     if (uses_[value.index].empty() && !demanded_[value.index]) return;  // dead
     if (const int scan = rounded_scan(current); scan >= 0) return place_scan(scan, value);
@@ -335,8 +335,8 @@ class Scheduler {
     use(node(n).operands[0], g, {}, true);
   }
 
-  void place_cond(int n) {
-    const int g = new_group(GroupKind::Cond, {}, {}, n);
+  void place_control(int n) {
+    const int g = new_group(GroupKind::Control, {}, {}, n);
     for (ValueId result : node(n).results) {
       set_producer(result, g);
       demand_contiguous(result);

@@ -21,7 +21,7 @@
 
 namespace fj {
 
-enum class GroupKind : std::uint8_t { Loops, Scan, Scatter, Matmul, Count, Extern, Assembly, Cond };
+enum class GroupKind : std::uint8_t { Loops, Scan, Scatter, Matmul, Count, Extern, Assembly, Control };
 
 struct Group {
   GroupKind kind = GroupKind::Loops;
@@ -30,7 +30,7 @@ struct Group {
   std::vector<bool> reduced;         // by variable
   std::vector<ValueId> stages;       // reductions, in graph order once scheduling is done
   std::vector<ValueId> stores;       // values with memory computed here, stages included where stored
-  int node = -1;                     // Scan, Scatter, Matmul, Count, Extern, Assembly, Cond: index in graph.nodes
+  int node = -1;                     // Scan, Scatter, Matmul, Count, Extern, Assembly, Control: index in graph.nodes
   std::vector<AssembledPart> parts;  // Assembly; Extern: by operand, what it is given as a view of
   int inlined = 0;                   // nodes inlined so far
   int expensive = 0;                 // of them, those that are many instructions

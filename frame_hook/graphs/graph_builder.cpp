@@ -178,16 +178,19 @@ class GraphBuilder {
     return results;
   }
 
-  /// A branch. The numbers of its results.
-  std::vector<std::uint32_t> cond(const std::vector<std::uint32_t>& operands, const std::vector<PythonGraph>& bodies,
-                                  const std::tuple<std::string, int, std::string>& location,
-                                  const std::optional<std::vector<std::uint32_t>>& numbers) {
-    if (bodies.size() != 2) throw py::value_error("cond has two bodies");
-    Node node{Op::cond, values_from(operands), {}, {}, location_from(location)};
+  /// A branch or a loop. The numbers of its results.
+  std::vector<std::uint32_t> control(const std::string& operation, const std::vector<std::uint32_t>& operands,
+                                     const std::vector<PythonGraph>& bodies,
+                                     const std::tuple<std::string, int, std::string>& location,
+                                     const std::optional<std::vector<std::uint32_t>>& numbers) {
+    const Op op = operation == "loop" ? Op::loop : Op::cond;
+    if (bodies.size() != bodies_of(op))
+      throw py::value_error(operation + " has " + std::to_string(bodies_of(op)) + " bodies");
+    Node node{op, values_from(operands), {}, {}, location_from(location)};
     for (const PythonGraph& body : bodies) node.bodies.push_back(body.graph);
     const Graph& first = *node.bodies[0];
-    for (std::size_t i = 0; i < first.outputs.size(); ++i)
-      node.results.push_back(numbers ? new_definition(numbers->at(i))
+    for (std::size_t i = first_state(op); i < first.outputs.size(); ++i)
+      node.results.push_back(numbers ? new_definition(numbers->at(i - first_state(op)))
                                      : graph_->new_value(first.type(first.outputs[i].value)));
     defined_.insert(node.results.begin(), node.results.end());
     std::vector<std::uint32_t> results;
@@ -270,7 +273,7 @@ void bind_graph_builder(py::module_& module) {
       .def("add", &GraphBuilder::add, py::arg("op"), py::arg("operands"), py::arg("attrs"),
            py::arg("location") = nowhere, py::arg("number") = py::none())
       .def("call", &GraphBuilder::call)
-      .def("cond", &GraphBuilder::cond)
+      .def("control", &GraphBuilder::control)
       .def("output", &GraphBuilder::output)
       .def("write", &GraphBuilder::write)
       .def("name", &GraphBuilder::name)
@@ -280,6 +283,12 @@ void bind_graph_builder(py::module_& module) {
              "A size as the graph writes it: \"(s0)*2\" is \"s0*2\".");
   module.def("row_major", [](const py::object& shape) { return sizes_object(contiguous_strides(sizes_from(shape))); },
              "The strides of an array without gaps, in elements.");
+  module.def("is_fallible",
+             [](const std::string& operation) {
+               const auto op = op_from_name(operation);
+               return op && row(*op).effect == OpEffect::Fallible;
+             },
+             "Whether an operation may fail a program, of integers at least: it happens though nobody reads what it gives.");
   module.def("infer_type", infer_type, "(dtype, shape) of a node's result. ValueError says which rule its operands break.");
 }
 

@@ -227,10 +227,10 @@ def capture(function, *args, dynamic_shapes=None, level="primitive", **kwargs):
     and of operations for what is no call. Such a graph is called, edited and saved as a loaded one (`Graph.load`): of the assumptions,
     a call checks those about arguments. `Graph.lower` makes it a primitive one.
 
-    Both ways of a branch on data are in the graph, as a node "cond", where they return arrays made anew of the same types. What was decided
-    while tracing (sizes, numbers, branches on these) is in `graph.assumptions`, and a call of the graph checks it. Raises
-    GraphBreakError, which names the line, where the function can't be one graph; GraphError where a size that the dict or list names is
-    decided by the code, and for a function that computes no array.
+    Both ways of a branch on data are in the graph, as a node "cond", where they return arrays of the same types; a loop whose end data
+    decide is a node "loop". What was decided while tracing (sizes, numbers, branches on these) is in `graph.assumptions`, and a call of
+    the graph checks it. Raises GraphBreakError, which names the line, where the function can't be one graph; GraphError where a size that
+    the dict or list names is decided by the code, and for a function that computes no array.
 
         graph = framejit.capture(model, x, dynamic_shapes={"x": {0: framejit.Dim("batch")}})
         print(graph)

@@ -136,13 +136,13 @@ def to_core(graph):
         location = (node.file, node.line, node.module)
         try:
             operands = [numbers[x] for x in node._operands] if node._op != "result" else []
-            if node._op in ("extern_call", "cond"):
+            if node._op in ("extern_call", "cond", "loop"):
                 several = not isinstance(node._type, ArrayType)
                 results = sorted(calls.get(node, ()), key=lambda x: x._attrs["index"]) if several else [node]
                 numbered = start is not None and all(x._number is not None for x in results)
                 known = [x._number for x in results] if numbered else None
-                if node._op == "cond":
-                    made = builder.cond(operands, list(node._bodies), location, known)
+                if node._op != "extern_call":
+                    made = builder.control(node._op, operands, list(node._bodies), location, known)
                 else:
                     made = builder.call(operands, dict(node._attrs), [tuple(x._type) for x in results], location, known, node._spare)
                 numbers.update(zip(results, made))

@@ -121,8 +121,9 @@ class _Outgoing:
 
         self.graph, self.core, self.functional = graph, graph._as_core(), functional
         for node in self.core.nodes:
-            if node.op == "cond":
-                raise GraphError(f"{_told(self.core, node)} is a branch on data: these have no form in torch.fx yet")
+            if node.op in ("cond", "loop"):
+                what = "branch" if node.op == "cond" else "loop"
+                raise GraphError(f"{_told(self.core, node)} is a {what} on data: these have no form in torch.fx yet")
             if node.op in ("nonzero", "as_size"):
                 raise GraphError(f"{_told(self.core, node)} gives a size: those that depend on data have no form in torch.fx")
         self.sizes = _Sizes(self.core)

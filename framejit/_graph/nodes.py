@@ -63,7 +63,7 @@ class Node:
     """One operation of a graph, and the value it computes.
 
     op: its row of the table of operations ("add", "reduce_sum"); "input" for what the graph is given; "extern_call" for a function of
-    the array library; "cond" for a branch, with its `bodies`; "result" for one array of several that one of these gives. Reading:
+    the array library; "cond" for a branch and "loop" for a loop, with their `bodies`; "result" for one array of several that one of these gives. Reading:
     `operands`, `users`, `attrs`, `type`, `name`, `file`, `line`, `module` (the torch module's path, "layers.0.norm1"), `graph`. Writing:
     `op`, `operands`, `attrs[...]`, `name`, and the methods. GraphError says which node breaks which rule; then nothing has changed.
 
@@ -94,7 +94,8 @@ class Node:
 
     @property
     def bodies(self):
-        """Of "cond": the graphs that run where its first operand is true, and where it is false, of the operands behind that; else ().
+        """Of "cond": the graphs that run where its first operand is true, and where it is false, of the operands behind that. Of "loop":
+        one pass, of the same; it gives whether another pass follows, and the states behind it. Else ().
 
         They are there to be read: an edit of one changes nothing of this graph.
         """
@@ -197,9 +198,18 @@ class Node:
     def _unlink(self):
         self._previous._next, self._next._previous = self._next, self._previous
 
+    def _may_fail(self):
+        """As the compiler sees it (graph_ir/rules/conditions.cpp), but for branches and loops that can't."""
+        if self._bodies:
+            return True
+        if not _core.is_fallible(self._op):
+            return False
+        divides = len(self._operands) == 2 and self._operands[0].dtype == self._operands[1].dtype and "axis" not in self._attrs
+        return not divides or not (self.dtype[0] in "fcb" and self.dtype != "bool" or self._operands[1]._op == "constant")
+
     def _change(self, op=None, operands=None, attrs=None):
-        if self._op == "cond" and (op is not None or attrs is not None):
-            raise GraphError(f"{self}: a branch has no other operation or attributes to change")
+        if self._bodies and (op is not None or attrs is not None):
+            raise GraphError(f"{self}: a {'branch' if self._op == 'cond' else 'loop'} has no other operation or attributes to change")
         if self._op in ("input", "result"):
             raise GraphError(f"{self}: {'an input' if self.is_input else 'one result of a call'} has no operands or attributes to change")
         changed = {key: value for key, value in (("op", op), ("operands", operands), ("attrs", attrs)) if value is not None}
@@ -436,7 +446,8 @@ class Graph:
         return replace_pattern(self, pattern, replacement, examples)
 
     def eliminate_dead_code(self):
-        """Erases what nothing reads, but for calls of the library, which may have an effect or be what a derivative reads.
+        """Erases what nothing reads, but for calls of the library, which may have an effect or be what a derivative reads, and what may
+        fail: an index out of range, an integer divided by zero, branches and loops.
 
         Returns the number of nodes erased.
         """
@@ -448,7 +459,7 @@ class Graph:
         node = self._end._previous
         while node is not self._end:
             previous = node._previous
-            if not node._users and node not in kept and node._op not in ("extern_call", "result"):
+            if not node._users and node not in kept and node._op not in ("extern_call", "result") and not node._may_fail():
                 node.erase()
                 count += 1
             node = previous
@@ -727,10 +738,10 @@ class Graph:
             waiting.append(node)
         while waiting:
             node = waiting.pop(0)
-            if node._op in ("extern_call", "cond", "result"):
+            if node._op in ("extern_call", "result") or node._bodies:
                 given = [types.get(x, x._type) for x in operands_of(node)]
                 if node._op == "result" or given != [x._type for x in node._operands]:
-                    what = "calls the array library" if node._op == "extern_call" else "is a branch"
+                    what = "calls the array library" if node._op == "extern_call" else "is a loop" if node._op == "loop" else "is a branch"
                     raise GraphError(f"{node} {what}, for operands of other types")
                 continue
             change = changes.get(node, {})

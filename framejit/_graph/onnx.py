@@ -297,23 +297,43 @@ def _write_nodes(model, graph, values):
     return values
 
 
-_SEVERAL = ("extern_call", "cond")  # operations that may have several results
+_SEVERAL = ("extern_call", "cond", "loop")  # operations that may have several results
 
 
 def write_branch(model, node, condition, *operands):
     """An If: its graphs read the model's values by name. What sizes are computed of is computed in each anew."""
-    graphs = []
-    for word, body in zip(("then", "else"), node.bodies):
-        outside, model.nodes = model.nodes, []
-        sizes, model.sizes = model.sizes, copy.copy(model.sizes)
-        model.sizes.known, model.sizes.made = dict(sizes.known), dict(sizes.made)
-        values = _write_nodes(model, body, dict(zip(body.inputs, operands)))
-        results = [model.op("Identity", model.full(values[x], x.shape), dtype=x.dtype, shape=x.shape) for x in body.outputs]
-        info = [model.onnx.helper.make_tensor_value_info(x.name, model.type_number(x.dtype), None) for x in results]
-        graphs.append(model.onnx.helper.make_graph(model.nodes, model.unique(word), [], info))
-        model.nodes, model.sizes = outside, sizes
-    types = [(x.dtype, x.shape) for x in body.outputs]
+    graphs = [_body(model, word, body, operands) for word, body in zip(("then", "else"), node.bodies)]
+    types = [(x.dtype, x.shape) for x in node.bodies[0].outputs]
     return model.several("If", [condition], types, then_branch=graphs[0], else_branch=graphs[1])
+
+
+def write_loop(model, node, condition, *operands):
+    """A Loop without a largest number of passes, which is what `loop` is: its graph reads what is no state by name."""
+    body, = node.bodies
+    types = [(x.dtype, tuple(x.shape)) for x in body.outputs[1:]]
+    states = [Value(model, model.unique(f"{model.place}/state"), dtype, shape) for dtype, shape in types]
+    given = [(model.unique(f"{model.place}/pass"), "i64", ()), (model.unique(f"{model.place}/goes"), "bool", ()),
+             *((x.name, x.dtype, x.shape) for x in states)]
+    graph = _body(model, "pass", body, [*states, *operands[len(states):]], given)
+    first = [model.full(operand, shape) for operand, (_, shape) in zip(operands, types)]
+    return model.several("Loop", [None, condition, *first], types, body=graph)
+
+
+def _body(model, word, body, operands, given=()):
+    """The ONNX graph of a body. operands: the values of its inputs; given: the names, dtypes and shapes of what it is called with."""
+    def information(name, dtype, shape):
+        known = None if shape is None else [size if isinstance(size, int) else None for size in shape]
+        return model.onnx.helper.make_tensor_value_info(name, model.type_number(dtype), known)
+
+    outside, model.nodes = model.nodes, []
+    sizes, model.sizes = model.sizes, copy.copy(model.sizes)
+    model.sizes.known, model.sizes.made = dict(sizes.known), dict(sizes.made)
+    values = _write_nodes(model, body, dict(zip(body.inputs, operands)))
+    results = [model.op("Identity", model.full(values[x], x.shape), dtype=x.dtype, shape=x.shape) for x in body.outputs]
+    made = model.onnx.helper.make_graph(model.nodes, model.unique(word), [information(*x) for x in given],
+                                        [information(x.name, x.dtype, x.shape if given else None) for x in results])
+    model.nodes, model.sizes = outside, sizes
+    return made
 
 
 def _told(node):

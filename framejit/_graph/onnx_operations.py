@@ -5,7 +5,7 @@ where it is of another. `_plain` entries are given operands in the dtype that ar
 """
 import math
 
-from framejit._graph.onnx import Value, write_branch
+from framejit._graph.onnx import Value, write_branch, write_loop
 
 _BITS = {"bool": 8, "u8": 8, "i8": 8, "u16": 16, "i16": 16, "u32": 32, "i32": 32, "u64": 64, "i64": 64}
 _UNSIGNED = {"bool", "u8", "u16", "u32", "u64"}
@@ -656,4 +656,5 @@ operations = {
     "matmul": _matmul,
     "extern_call": _extern,
     "cond": write_branch,
+    "loop": write_loop,
 }

@@ -111,8 +111,8 @@ def _with_sizes_of(graph, part, types, names):
     for node in part:
         attrs = {key: size(value) if isinstance(value, str) and key == "value" else [size(x) for x in value]
                  if isinstance(value, (list, tuple)) else value for key, value in node._attrs.items()}
-        if node._op == "cond":
-            raise GraphError(f"{part.name} branches on data, which can't be put into a graph")
+        if node._bodies:
+            raise GraphError(f"{part.name} branches, or loops, on data, which can't be put into a graph")
         if node._op == "extern_call":
             raise GraphError(f"{part.name} calls the array library ({attrs['callee']}), which can't be put into a graph")
         copy = copies[node] = made.add(node._op, *(copies[x] for x in node._operands), **attrs)

@@ -172,8 +172,8 @@ class _Writer:
         for place, (result, (dtype, shape)) in enumerate(zip(node.results, node.types)):
             self.names[result] = f"{self.prefix}{number}" if len(node.results) == 1 else f"{self.prefix}{number}_{place}"
             self.dtypes[result], self.shapes[result], self.makers[result] = dtype, shape, node
-        if node.op == "cond":
-            return self.branch(node, number)
+        if node.op in ("cond", "loop"):
+            return (self.branch if node.op == "cond" else self.loop)(node, number)
         statement = Statement(self, node, number)
         write = operations[node.op][0 if self.library == "numpy" else 1]
         made = write(statement, *(self.value(value) for value in node.operands))
@@ -187,24 +187,40 @@ class _Writer:
 
     def branch(self, node, number):
         test = code.statement("if test:\n    pass\nelse:\n    pass", test=self.value(node.operands[0]))
-        test.body, test.orelse = (self.way(body, node, f"{self.prefix}{number}{word}") for body, word in zip(node.bodies, "te"))
+        results = [self.names[value] for value in node.results]
+        operands = [self.names[value] for value in node.operands[1:]]
+        test.body, test.orelse = (self.way(body, node, f"{self.prefix}{number}{word}", operands, results)
+                                  for body, word in zip(node.bodies, "te"))
         self.body.append(test)
 
-    def way(self, graph, node, prefix):
-        """The statements of one body. Its results are arrays of their own."""
+    def loop(self, node, number):
+        """States have the results' names from the start: they are arrays of their own too."""
+        states, goes = [self.names[value] for value in node.results], f"{self.prefix}{number}_goes"
+        operands = [self.names[value] for value in node.operands[1:]]
+        self.body.append(code.assigned([goes], self.value(node.operands[0]), one=True))
+        for state, value in zip(states, node.operands[1:]):
+            self.body.append(code.assigned([state], e(self.copied(), x=self.value(value)), one=True))
+        test = code.statement("while test:\n    pass", test=code.name(goes))
+        test.body = self.way(node.bodies[0], node, f"{self.prefix}{number}p", [*states, *operands[len(states):]], [goes, *states])
+        self.body.append(test)
+
+    def copied(self):
+        return "x.copy()" if self.library == "numpy" else "x.clone(memory_format=torch.contiguous_format)"
+
+    def way(self, graph, node, prefix, operands, results):
+        """The statements of one body, given the names of its operands and results. These are arrays of their own."""
         inner = copy.copy(self)
         inner.prefix, inner.body, inner.comments = prefix, [], {}
         inner.names, inner.dtypes, inner.shapes, inner.makers = {}, {}, {}, {}
-        for (value, _, dtype, shape), operand in zip(graph.inputs, node.operands[1:]):
-            inner.names[value], inner.dtypes[value], inner.shapes[value] = self.names[operand], dtype, shape
-            if operand in self.makers:
+        for (value, _, dtype, shape), operand, name in zip(graph.inputs, node.operands[1:], operands):
+            inner.names[value], inner.dtypes[value], inner.shapes[value] = name, dtype, shape
+            if operand in self.makers and name == self.names[operand]:
                 inner.makers[value] = self.makers[operand]
         for number, row in enumerate(graph.nodes):
             inner.write(row, number)
-        copied = "x.copy()" if self.library == "numpy" else "x.clone(memory_format=torch.contiguous_format)"
-        results = [e(copied, x=inner.value(value)) for value in graph.outputs]
-        one = len(results) == 1
-        inner.body.append(code.assigned([self.names[value] for value in node.results], results[0] if one else results, one=one))
+        made = [e(self.copied(), x=inner.value(value)) for value in graph.outputs]
+        one = len(made) == 1
+        inner.body.append(code.assigned(results, made[0] if one else made, one=one))
         return inner.body
 
 
@@ -371,8 +387,8 @@ def _trunc_div(step, a, b):
     return e("numpy.floor_divide(a - numpy.fmod(a, b), b)", a=a, b=b)
 
 
-def _floor_div_numpy(step, a, b):
-    # 1 by a truth is how the tracer checks a value (TraceRun::checked): NumPy would go on with 0 (torch raises).
+def _floor_div(step, a, b):
+    # 1 by a truth is how the tracer checks a value (TraceRun::checked): NumPy would go on with 0, torch tells of a division.
     one, truth = (step.writer.makers.get(value) for value in step.node.operands)
     if one is not None and one.op == "constant" and truth is not None and truth.op == "cast" and step.writer.dtypes[truth.operands[0]] == "bool":
         step.line("if b == 0:\n    raise GraphError(message)", b=b, message="a value is none of those that the graph is right for")
@@ -619,7 +635,7 @@ operations = {
     "sub": _form("a - b"),
     "mul": _form("a * b"),
     "div": _form("a / b"),
-    "floor_div": (_floor_div_numpy, _form("a // b")[1]),
+    "floor_div": (_floor_div, _floor_div),
     "mod": _form("a % b"),
     "trunc_div": (_trunc_div, _form("torch.div(a, b, rounding_mode='trunc')")[1]),
     "fmod": _plain("fmod"),
@@ -679,4 +695,5 @@ operations = {
     "matmul": _form("a @ b"),
     "extern_call": (_numpy_call, _torch_call),
     "cond": (None, None),  # statements: _Writer.branch
+    "loop": (None, None),  # and _Writer.loop
 }

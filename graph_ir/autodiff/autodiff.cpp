@@ -209,7 +209,7 @@ std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted
       for (std::size_t r : places) step.together.push_back(node.results[r]);
     const bool any = std::find(given_back.begin(), given_back.end(), true) != given_back.end();
     const std::vector<ValueId> made =
-        any ? graph.add_cond(std::move(operands), {bodies.begin(), bodies.end()}, node.location)
+        any ? graph.add_control(Op::cond, std::move(operands), {bodies.begin(), bodies.end()}, node.location)
             : std::vector<ValueId>{};
     std::size_t next = 0;
     for (std::size_t k = 0; k < asked.size(); ++k) {
@@ -226,6 +226,9 @@ std::vector<ValueId> add_gradients(Graph& graph, std::span<const ValueId> wanted
 
   for (std::size_t i = graph.nodes.size(); i-- > 0;) {
     const Node node = graph.nodes[i];
+    if (node.op == Op::loop && std::any_of(node.results.begin(), node.results.end(), is_derived))
+      throw NoDerivative(node.op, "a loop that goes on as its arrays decide", node.location);
+    if (node.op == Op::loop) continue;
     if (node.op == Op::cond) {
       derive_branch(node);
       continue;
@@ -346,15 +349,15 @@ void add_whole_composites(Graph& graph, const Graph& from, const std::vector<Val
 void add_mapped(Graph& graph, const Graph& from, const Node& node, Attrs attrs, std::vector<ValueId>& mapped) {
   std::vector<ValueId> operands;
   for (ValueId operand : node.operands) operands.push_back(mapped[operand.index]);
-  if (node.op != Op::extern_call && node.op != Op::cond) {
+  if (node.op != Op::extern_call && node.bodies.empty()) {
     mapped[node.results[0].index] = graph.add(node.op, std::move(operands), std::move(attrs), node.location);
     return;
   }
   std::vector<Type> types;
   for (ValueId result : node.results) types.push_back(from.type(result));
   const std::vector<ValueId> results =
-      node.op == Op::cond ? graph.add_cond(std::move(operands), node.bodies, node.location)
-                          : graph.add_extern(std::move(operands), std::move(attrs), types, node.location);
+      !node.bodies.empty() ? graph.add_control(node.op, std::move(operands), node.bodies, node.location)
+                           : graph.add_extern(std::move(operands), std::move(attrs), types, node.location);
   for (std::size_t i = 0; i < results.size(); ++i) mapped[node.results[i].index] = results[i];
 }
 

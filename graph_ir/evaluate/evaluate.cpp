@@ -85,7 +85,7 @@ std::uint32_t count_size(const Graph& graph, const Node& node, std::span<const D
 
 std::uint32_t evaluate(const Graph& graph, const Node& node, std::span<const DenseArray* const> operands,
                        std::span<const std::int64_t> symbols, DenseArray& result) {
-  FJ_CHECK(node.op != Op::extern_call && node.op != Op::cond && node.results.size() == 1,
+  FJ_CHECK(node.op != Op::extern_call && node.bodies.empty() && node.results.size() == 1,
            "no single operation to evaluate: " + std::string(name(node.op)));
   const Type& type = graph.type(node.results[0]);
   result = DenseArray(type.dtype, evaluate(type.shape, symbols));
@@ -102,12 +102,28 @@ std::uint32_t evaluate(const Graph& graph, const Node& node, std::span<const Den
   return status;
 }
 
-std::uint32_t evaluate_cond(const Node& node, std::span<const DenseArray* const> operands,
-                            std::span<std::int64_t> symbols, std::vector<DenseArray>& results) {
-  const Graph& body = *node.bodies[std::get<bool>(operands[0]->scalar(0)) ? 0 : 1];
+/// What is computed behind such a failure means nothing.
+constexpr std::uint32_t kStops = kUnexpectedCount | kIntegerDivisionByZero | kIndexOutOfRange;
+
+std::uint32_t evaluate_control(const Node& node, std::span<const DenseArray* const> operands,
+                               std::span<std::int64_t> symbols, std::vector<DenseArray>& results) {
+  bool condition = std::get<bool>(operands[0]->scalar(0));
   std::vector<DenseArray> inputs;
   for (const DenseArray* operand : operands.subspan(1)) inputs.push_back(*operand);
-  return evaluate(body, inputs, symbols.first(body.symbols.size()), results);
+  if (node.op == Op::cond) {
+    const Graph& body = *node.bodies[condition ? 0 : 1];
+    return evaluate(body, inputs, symbols.first(body.symbols.size()), results);
+  }
+  const Graph& body = *node.bodies[0];
+  std::uint32_t status = kOk;
+  while (condition && !(status & kStops)) {
+    status |= evaluate(body, inputs, symbols.first(body.symbols.size()), results);
+    if (status & kStops) break;
+    condition = std::get<bool>(results[0].scalar(0));
+    std::move(results.begin() + 1, results.end(), inputs.begin());
+  }
+  results.assign(inputs.begin(), inputs.begin() + std::ptrdiff_t(node.results.size()));
+  return status;
 }
 
 std::uint32_t evaluate(const Graph& graph, std::span<const DenseArray> inputs, std::span<std::int64_t> symbols,
@@ -121,10 +137,10 @@ std::uint32_t evaluate(const Graph& graph, std::span<const DenseArray> inputs, s
   for (const Node& node : graph.nodes) {
     std::vector<const DenseArray*> operands;
     for (ValueId operand : node.operands) operands.push_back(&values[operand.index]);
-    if (node.op == Op::cond) {
+    if (!node.bodies.empty()) {
       std::vector<DenseArray> of_body;
-      status |= evaluate_cond(node, operands, symbols, of_body);
-      if (status & (kUnexpectedCount | kIntegerDivisionByZero | kIndexOutOfRange)) return status;
+      status |= evaluate_control(node, operands, symbols, of_body);
+      if (status & kStops) return status;
       for (std::size_t i = 0; i < of_body.size(); ++i) values[node.results[i].index] = std::move(of_body[i]);
       continue;
     }

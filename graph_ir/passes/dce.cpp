@@ -19,7 +19,7 @@ std::vector<const Node*> definitions(const Graph& graph) {
 
 /// Whether the node happens though nobody reads what it gives.
 bool must_happen(const Graph& graph, const std::vector<const Node*>& definition, const Node& node, bool conditions) {
-  if (node.op == Op::cond)
+  if (!node.bodies.empty())
     return std::any_of(node.bodies.begin(), node.bodies.end(), [&](const std::shared_ptr<const Graph>& body) {
       const std::vector<const Node*> inner = definitions(*body);
       return std::any_of(body->nodes.begin(), body->nodes.end(),

@@ -39,7 +39,7 @@ std::uint32_t conditions_of(const Graph& graph, const Node& node) {
     case Lowering::Gather:
     case Lowering::Count:
     case Lowering::Extern: return 0;
-    case Lowering::Cond: return of_bodies;
+    case Lowering::Bodies: return of_bodies;
     default: break;
   }
   if (node.op == Op::scatter) return 0;

@@ -82,7 +82,30 @@ class RandomGraph {
     std::vector<std::shared_ptr<const Graph>> bodies;
     for (int i = 0; i < 2; ++i)
       bodies.push_back(std::make_shared<Graph>(RandomGraph(random_(), *this, types, results).graph));
-    for (ValueId result : graph.add_cond(operands, bodies)) values_.push_back(result);
+    for (ValueId result : graph.add_control(Op::cond, operands, bodies)) values_.push_back(result);
+  }
+
+  /// At most three passes, as a counter among the states says.
+  void loop() {
+    const auto number = [](Graph& of, std::int64_t value) {
+      Attrs attrs = one("value", Scalar(value));
+      attrs.set("to", DType::I64);
+      return of.add(Op::constant, {}, std::move(attrs));
+    };
+    const ValueId count = number(graph, pick(4));
+    std::vector<ValueId> operands = {graph.add(Op::gt, {count, number(graph, 0)}), count};
+    std::vector<Type> types = {graph.type(count)};
+    for (int i = 1 + pick(3); i > 0; --i) {
+      operands.push_back(any());
+      types.push_back(graph.type(operands.back()));
+    }
+    const std::size_t states = 2 + std::size_t(pick(int(types.size()) - 1));
+    auto body = std::make_shared<Graph>(RandomGraph(random_(), *this, types, states).graph);
+    const ValueId left = body->add(Op::sub, {body->inputs[0].value, number(*body, 1)});
+    const ValueId goes = body->add(Op::gt, {left, number(*body, 0)});
+    body->outputs[0] = {left, std::nullopt};
+    body->outputs.insert(body->outputs.begin(), {goes, std::nullopt});
+    for (ValueId result : graph.add_control(Op::loop, operands, {body})) values_.push_back(result);
   }
 
   int pick(int bound) { return int(random_() % std::uint64_t(bound)); }
@@ -116,7 +139,7 @@ class RandomGraph {
   }
 
   void grow() {
-    if (branches_ > 0 && pick(6) == 0) return branch();
+    if (branches_ > 0 && pick(6) == 0) return pick(3) ? branch() : loop();
     const ValueId x = any();
     const Dims shape = graph.type(x).shape;
     const int rank = int(shape.size());

@@ -102,7 +102,7 @@ TEST(Cond, MustBeWhole) {
             "line 4: no value is called %x");
   std::string deep = "  %0 = cond %c, %c {";
   for (int i = 0; i < 40; ++i) deep += " then(%c: bool[]) { %0 = cond %c, %c {";
-  EXPECT_EQ(message(deep), "line 2: more than 16 branches inside of each other");
+  EXPECT_EQ(message(deep), "line 2: more than 16 branches and loops inside of each other");
 }
 
 TEST(Cond, IsDeadWhereNobodyReadsItAndNothingFails) {
