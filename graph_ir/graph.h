@@ -166,8 +166,8 @@ class Graph {
   std::vector<ValueId> add_extern(std::vector<ValueId> operands, Attrs attrs, std::vector<Type> result_types,
                                   Location location = {});
   /// `cond` or `loop`: result types are those of a body's outputs. FJ_CHECKs nothing: see verify.
-  std::vector<ValueId> add_control(Op op, std::vector<ValueId> operands, std::vector<std::shared_ptr<const Graph>> bodies,
-                                   Location location = {});
+  std::vector<ValueId> add_control(Op op, std::vector<ValueId> operands,
+                                   std::vector<std::shared_ptr<const Graph>> bodies, Location location = {});
   /// Every size of the graph: of types, symbols' definitions, strides and attributes.
   void rewrite_sizes(const std::function<SymDim(const SymDim&)>& rewritten);
 

@@ -241,7 +241,8 @@ class Parser : Scanner {
 
   /// `then(%x: f32[4]) { ... }`, a graph inside of a node. The sizes are those around it, the names its own.
   std::shared_ptr<const Graph> body(const char* keyword_of_it) {
-    if (++bodies_ > kDeepestBody) fail("more than " + std::to_string(kDeepestBody) + " branches and loops inside of each other");
+    if (++bodies_ > kDeepestBody)
+      fail("more than " + std::to_string(kDeepestBody) + " branches and loops inside of each other");
     keyword(keyword_of_it);
     Graph around;
     std::swap(around, graph_);

@@ -753,7 +753,8 @@ class CompiledProgram : public Program {
     return result;
   }
 
-  /// States are in the results and in memory beside them, in turns: a pass reads those of one place and writes the others.
+  /// States are in the results and in memory beside them, in turns: a pass reads those of one place and writes the
+  /// others.
   std::uint32_t run_loop(const ProgramLoop& loop, const Call& call, HostLock& lock,
                          std::span<const std::int64_t> symbols, ArrayRef* arrays, char* const* pointers) const {
     const std::size_t given = loop.given.size(), states = loop.results.size();

@@ -141,6 +141,7 @@ std::unique_ptr<Segment> trace_way(const TraceRequest& request, Way& way) {
     std::optional<Exit> fresh;
     try {
       V result = tracer.run();
+      if (request.way && request.way->own_results) result = with_own_results(tracer, result);
       way.asked = way.asked || tracer.asked_torch;
       way.beside_modules = tracer.asked_beside_modules;
       tracer.unedited = way.unedited = way.told && !way.decided;
@@ -263,8 +264,8 @@ bool may_raise(const Way& way) {
 }
 
 /// Whether what is told of a compiler keeps to itself what it makes of that. A module does, whose call is whole in the
-/// piece, and so does what the user compiles if it is one piece. Another one hands its values (a mask where eager code has
-/// none) to code that is told nothing.
+/// piece, and so does what the user compiles if it is one piece. Another one hands its values (a mask where eager code
+/// has none) to code that is told nothing.
 bool keeps_to_itself(const TraceRequest& request, const Way& told, bool whole) {
   if (!told.beside_modules) return true;
   if (!whole || request.start_instruction != 0) return false;

@@ -182,6 +182,11 @@ class Tracer {
   /// A function of a library whose derivative is a rule of its own. The result is the last node's.
   virtual void composite(CompositeRule rule, std::vector<ValueId> operands, ValueId result,
                          std::vector<ValueId> kept = {}, Attrs attrs = {}) = 0;
+  /// Where several ways through the function are joined a place that is computed is no size, by which a view could
+  /// begin: a view there is a copy, which `stands_for_view`: neither it nor what it is `from` may be written, nor it
+  /// handed out.
+  virtual bool copies_views() const = 0;
+  virtual void stands_for_view(ArrayValue& copy, const ArrayValue& from) = 0;
   /// The value is inside one function of the library: see Copies.
   virtual void note_inner(ValueId value) = 0;
   /// The value is a copy whose gradient is handed on as it is.

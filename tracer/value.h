@@ -43,6 +43,7 @@ enum class ValueKind : std::uint8_t {
   Partial,  // functools.partial made in the trace
   Builtin,  // a method of a Value, not yet called: `xs.append`, `t.sum`
   Number,  // a Python number the program computes
+  ComputedRange,  // a range of such numbers
   Null,  // a NULL stack entry
 };
 
@@ -62,6 +63,7 @@ class Value {
   const int born;
   const std::uint64_t number;
   SourceRef source = nullptr;   // null: made in the trace
+  bool of_any_pass = false;     // what a loop on data has for it, which may be another object in each pass
 };
 
 /// Shared by reference: identity matters.
@@ -125,6 +127,8 @@ struct FakeStorage {
   bool inference = false;       // of a tensor made in torch's inference mode
   bool made_as_view = false;    // torch: a library call gave a view of what nobody else has
   bool derived_view = false;    // torch: a view of it has a derivative that Python code gives
+  bool stands_for_view = false;  // a copy in place of a view, at a place that is computed: see Tracer::copies_views
+  bool may_be_outside = false;  // behind a loop on data that may have left what came from outside: not to be written
   int parameter_since = -1;     // torch: a Parameter made at this step has the memory
   /// Torch: the `_version` that a library call gave it with; what is written is another tensor, which has it too.
   int library_version = 0;
@@ -235,6 +239,18 @@ class RangeValue final : public Value {
   std::int64_t step = 1;
 };
 
+/// Ints that the program computes: where an iterator over a range stands, and where it ends.
+struct CountedRange {
+  ValueId next, stop;           // i64[]
+  std::int64_t step = 1;
+};
+
+class ComputedRangeValue final : public Value {
+ public:
+  explicit ComputedRangeValue(const CountedRange& range) : Value(ValueKind::ComputedRange), range(range) {}
+  const CountedRange range;
+};
+
 class IteratorValue final : public Value {
  public:
   IteratorValue() : Value(ValueKind::Iterator) {}
@@ -247,6 +263,7 @@ class IteratorValue final : public Value {
   Ref<> maker;
   std::vector<V> arguments;
   bool started = false;
+  std::shared_ptr<CountedRange> counted;  // in a loop on data alone (data_loops.h)
   /// An inlined generator: its frame, and what it returned once it is exhausted.
   std::shared_ptr<struct Frame> frame;
   V returned;

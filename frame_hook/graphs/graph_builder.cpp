@@ -288,7 +288,7 @@ void bind_graph_builder(py::module_& module) {
                const auto op = op_from_name(operation);
                return op && row(*op).effect == OpEffect::Fallible;
              },
-             "Whether an operation may fail a program, of integers at least: it happens though nobody reads what it gives.");
+             "Whether an operation may fail a program, of integers at least: it happens though its result is unread.");
   module.def("infer_type", infer_type, "(dtype, shape) of a node's result. ValueError says which rule its operands break.");
 }
 

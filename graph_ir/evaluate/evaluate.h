@@ -47,13 +47,14 @@ DenseArray scalar_array(DType dtype, const Scalar& value);
 std::uint32_t count_size(const Graph& graph, const Node& node, std::span<const DenseArray* const> operands,
                             std::span<std::int64_t> symbols);
 
-/// One node other than `extern_call`, `cond` and `loop`, its sizes known. Returns KernelStatus bits; with an integer bit (an index
-/// out of range, a division by zero) the result is not meaningful. The IEEE bits report what was raised; callers that do not
-/// collect them mask them out.
+/// One node other than `extern_call`, `cond`, `loop`, its sizes known. Returns KernelStatus bits; with an integer bit
+/// (an index out of range, a division by zero) the result is not meaningful. The IEEE bits report what was raised;
+/// callers that do not collect them mask them out.
 std::uint32_t evaluate(const Graph& graph, const Node& node, std::span<const DenseArray* const> operands,
                        std::span<const std::int64_t> symbols, DenseArray& result);
 
-/// A `cond` or `loop`, whose bodies have no extern calls: its results, in order. Status as above, of the bodies that run.
+/// A `cond` or `loop`, whose bodies have no extern calls: its results, in order. Status as above, of the bodies that
+/// run.
 std::uint32_t evaluate_control(const Node& node, std::span<const DenseArray* const> operands,
                                std::span<std::int64_t> symbols, std::vector<DenseArray>& results);
 

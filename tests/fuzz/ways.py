@@ -2,7 +2,7 @@
 answer.
 
 `program(seed, lib)` grows a function of two arrays that returns arrays (of the expressions, statements and tables of parts.py and tables.py;
-it may write into its arguments, and branch on their values). `check` gives each way the same arguments, then arguments that lie otherwise
+it may write into its arguments, and branch and loop on their values). `check` gives each way the same arguments, then arguments that lie otherwise
 and arguments of other sizes, and compares values, dtypes, strides, whose memory the results have, and what the arguments are afterwards with eager's. A way may refuse a
 program, or arguments unlike those that it was made with, with one of framejit's own errors, never answer otherwise.
 """
@@ -11,6 +11,7 @@ import functools
 import pathlib
 import shutil
 import tempfile
+import textwrap
 import warnings
 
 import numpy as np
@@ -66,6 +67,58 @@ def _branch(grower, made, indent="    "):
     return name, [f"{indent}if {condition}:", *ways[0], f"{indent}else:", *ways[1]]
 
 
+_PASSES = ["{t} * 0.5", "{t} - {a}", "{t} * 2 + {a}", "-{t}", "{t} // 2", "lib.where({a} > 0, {t}, -{t})", "{t} + k", "abs({t}) - s", "{t} * {a}", "{t} + n",
+           "{t} * (n + 1)", "lib.tanh({t})", "{t} + {t}.sum()", "{t}.reshape(-1)[n % 2] + {t} * 0.75"]
+_WRITES = ["{t} *= 2", "{t} += {a}", "{t}[0] = k", "{t} -= {t} // 3", "{t}[n % 2] = {a}[-1] * 1"]
+_ENDS = ["abs({t}).max() < 2", "{t}.sum() > 20", "({t} > 3).any()", "({t} == {t} * 2).all()", "{t}.sum() < {a}.sum()", "not ({t} < 1).any()", "{t}.reshape(-1)[0] > 1",
+         "{t}.sum() > 5 or {a}.sum() < -2", "{t}.sum().item() > 3"]
+_LOOPS = [
+    ["while not ({end}) and n < {most}:", "    {pass}", "    n += 1"],
+    ["while n < {most}:", "    n += 1", "    if {end}:", "        continue", "    {pass}"],
+    ["while True:", "    {pass}", "    n = n + 1", "    if {end} or n == {most}:", "        break", "    {pass}"],
+    ["for n in range({most}):", "    {pass}", "    if {end}:", "        break"],
+    ["for n in range({most}):", "    if {end}:", "        {t} = {t} * 3", "        break", "    {pass}", "else:", "    {t} = {t} + 1"],
+    ["for n in range(int(abs({a}).sum()) % 5):", "    {pass}"],
+    ["for n in range(int({t}.reshape(-1)[0]) % 7, -2, -2):", "    {pass}", "    if {end}:", "        {pass}"],
+    ["while not ({end}) and n < {most}:", "    if {t}.sum() > n:", "        {pass}", "    else:", "        {pass}", "    n += 1"],
+    ["while n < 3:", "    m = 0", "    while not ({end}) and m < {most}:", "        {pass}", "        m += 1", "    {pass}", "    n += 1"],
+    ["w = {t} * 1", "while not ({end}) and n < {most}:", "    {t}, w = w, {next}", "    n += 1"],
+]
+
+
+def _loop(grower, made):
+    """(a name, the lines of a loop on data that changes it and keeps its type); None where there is none."""
+    r, name, before = grower.random, f"u{grower.count}", dict(grower.space)
+    for _ in range(12):
+        a, most = r.choice(made), r.choice([2, 4, 30])
+
+        def text(line):
+            def one(texts):
+                return r.choice(texts).replace("{t}", name).replace("{a}", a)
+
+            line = line.replace("{pass}", f"{name} = {one(_PASSES)}" if r.random() < 0.75 else one(_WRITES)).replace("{next}", one(_PASSES))
+            return "    " + line.replace("{end}", one(_ENDS)).replace("{most}", str(most)).replace("{t}", name).replace("{a}", a)
+
+        lines = [f"    {name} = {r.choice(made)} * {r.choice(['1', 's', 'k'])}", "    n = 0", *map(text, r.choice(_LOOPS))]
+        first, rest = textwrap.dedent("\n".join(lines)).split("\n", 1)
+        try:
+            with quiet():
+                exec(first, grower.space)
+                like = grower.space[name]
+                exec(rest, grower.space)
+        except Exception:
+            grower.space.clear()
+            grower.space.update(before)
+            continue
+        value = grower.space[name]
+        if is_array(value) and (value.dtype, tuple(value.shape)) == (like.dtype, tuple(like.shape)):
+            grower.count += 1
+            return name, lines
+        grower.space.clear()
+        grower.space.update(before)
+    return None
+
+
 def program(seed, lib):
     grower = Grower(seed, lib)
     grower.calls_of_tables = 0.3
@@ -99,6 +152,10 @@ def program(seed, lib):
         if branch := _branch(grower, ["x", "y", *made]):
             results.append(f"{branch[0]} + 1")
             grower.lines += branch[1]
+    for _ in range(r.choice([0, 0, 0, 1, 1])):
+        if loop := _loop(grower, ["x", "y", *made]):
+            results.append(r.choice([f"{loop[0]} + 1", loop[0]]))
+            grower.lines += loop[1]
     result = ", ".join(results) or "x + 1"
     source = "import math\n\ndef f(x, y, k=2, s=0.5):\n" + "\n".join(grower.lines) + f"\n    return ({result},)\n"
     return Case(lib, source, [f"ARGS = [{', '.join(given.values())}]" for given in (texts, arguments(shape, layout), arguments(larger))])

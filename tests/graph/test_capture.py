@@ -109,8 +109,10 @@ def test_nothing_runs():
 
 def test_what_can_not_be_captured():
     def f(x):
+        found = []
         while x.sum() < 100:
             x = x * 2
+            found.append(x)
         return x
 
     with pytest.raises(framejit.GraphBreakError, match="FJ104"):

@@ -109,7 +109,7 @@ def accepted(op, count, dtypes=DTYPES):
 def test_every_operation_has_a_row_and_a_test():
     from framejit._graph.onnx_operations import operations
 
-    assert set(operations) == set(_core.operation_names()) == {*ONE, *TWO, *SHAPED, "cond"}  # of test_branches.py
+    assert set(operations) == set(_core.operation_names()) == {*ONE, *TWO, *SHAPED, "cond", "loop"}  # test_branches.py and test_loops_on_data.py
 
 
 @pytest.mark.parametrize("op", ONE)

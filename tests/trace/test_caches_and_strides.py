@@ -241,10 +241,13 @@ def test_a_function_of_another_module_logs_once_after_what_it_wrote(elsewhere):
 def test_code_that_logs_once_is_told_of_a_compiler_all_the_same(elsewhere):
     scaled = elsewhere.scaled
 
-    def part(x):
-        if not torch.compiler.is_compiling() and (x == 5).any():
-            return x - 1
-        return x + 1
+    class Part(torch.nn.Module):
+        def forward(self, x):
+            if not torch.compiler.is_compiling() and (x == 5).any():
+                return x - 1
+            return x + 1
+
+    part = Part()
 
     def f(x, log):
         return scaled(part(x), log) + 1

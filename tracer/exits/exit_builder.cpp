@@ -480,6 +480,8 @@ int ExitBuilder::build_array(const V& value) {
   if (t_.placement->on_device() && storage.device == kHost && !storage.input_array)
     throw CannotRebuildValue{value->born, "an array of cpu made in a piece on " + device_text(*t_.placement->graph),
                              BreakReason::SeveralDevices};
+  if (storage.stands_for_view)
+    throw CannotRebuildValue{value->born, "a view at a computed place, behind a branch or in a loop on data"};
   // torch remembers the mode a view was made in, and that can't be set from here.
   if (array.viewed_in_inference) cannot(value);
   if (storage.parameter_since >= 0 || (array.parameter && !value->source))

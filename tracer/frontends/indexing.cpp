@@ -470,6 +470,40 @@ SliceBounds slice_bounds(Tracer& tracer, const Index::Item& item, const SymDim& 
   return bounds;
 }
 
+namespace {
+/// What a view at computed places shows, as an array of its own: see Tracer::copies_views.
+Array copy_at_computed(Tracer& tracer, const Array& x, std::vector<Index::Item> items) {
+  std::vector<std::pair<std::int64_t, ValueId>> places;  // axes of the view without those places
+  std::int64_t axis = 0;
+  for (Index::Item& item : items) {
+    if (item.computed.valid()) {
+      places.emplace_back(axis, item.computed);
+      item = {Kind::Slice, 0, nullptr, nullptr, nullptr, nullptr};
+    }
+    axis += item.kind != Kind::Integer;
+  }
+  const Array base = apply_basic(tracer, x, items);
+  ValueId value = tracer.read(*base);
+  Strides strides = base->strides;
+  for (auto place = places.rbegin(); place != places.rend(); ++place) {
+    const auto& [at, index] = *place;
+    value = gather(tracer, value, index, at);
+    strides.erase(strides.begin() + std::ptrdiff_t(at));
+  }
+  const Dims shape = shape_of(tracer, value);
+  if (!(strides == contiguous_strides(shape))) unsupported("a view at a computed place");
+  Array copy = tracer.new_array(x->library, value);
+  const bool is_element = x->library == Library::Numpy && shape.empty();  // which is no view
+  if (!is_element) tracer.stands_for_view(*copy, *x);
+  return copy;
+}
+
+bool has_computed(const Index& index) {
+  return std::any_of(index.items.begin(), index.items.end(),
+                     [](const Index::Item& item) { return item.computed.valid(); });
+}
+}  // namespace
+
 SymDim computed_index(Tracer& tracer, ValueId index, const SymDim& size) {
   const ValueId count = size_value(tracer, size, DType::I64), zero = constant_like(tracer, count, 0);
   const ValueId negative = pointwise(tracer, Op::lt, {index, zero});
@@ -480,7 +514,9 @@ SymDim computed_index(Tracer& tracer, ValueId index, const SymDim& size) {
 }
 
 Array index_view(Tracer& tracer, const Array& x, const Index& index) {
-  return apply_basic(tracer, x, complete(index, x->rank()));
+  const std::vector<Index::Item> items = complete(index, x->rank());
+  if (tracer.copies_views() && has_computed(index)) return copy_at_computed(tracer, x, items);
+  return apply_basic(tracer, x, items);
 }
 
 std::vector<ValueId> coordinates(Tracer& tracer, ValueId mask) {
@@ -527,8 +563,13 @@ Array index_gather(Tracer& tracer, const Array& x, const Index& index) {
 }
 
 void index_scatter(Tracer& tracer, const Array& x, const Index& index, ValueId value, Op op) {
-  // Of repeated indices torch writes any; a mask repeats none.
-  if (x->library == Library::Torch && index.has(Kind::IntegerArray)) unsupported("writing through an index array");
+  // Of repeated indices torch writes any; a mask repeats none, nor does a place that is computed.
+  const auto repeats = [](const Index::Item& item) {
+    return item.kind == Kind::IntegerArray && !as<ArrayValue>(item.array)->shape.empty();
+  };
+  if (x->library == Library::Torch && index.has(Kind::IntegerArray) &&
+      (!tracer.copies_views() || std::any_of(index.items.begin(), index.items.end(), repeats)))
+    unsupported("writing through an index array");
   const Advanced advanced = take_advanced(tracer, x, index);
   for (const Array& key : advanced.keys)
     if (key->storage == x->storage) unsupported("writing through an index that shares memory with the array");
@@ -562,6 +603,15 @@ void index_scatter(Tracer& tracer, const Array& x, const Index& index, ValueId v
 }
 
 void index_assign(Tracer& tracer, const Array& x, const Index& index, ValueId value) {
+  if (tracer.copies_views() && has_computed(index)) {
+    Index by_arrays = index;
+    for (Index::Item& item : by_arrays.items)
+      if (item.computed.valid()) {
+        const Array place = tracer.new_array(x->library, item.computed);
+        item = {Kind::IntegerArray, 0, nullptr, nullptr, nullptr, place};
+      }
+    return index_scatter(tracer, x, by_arrays, value);
+  }
   if (!index.has(Kind::Mask) && !index.has(Kind::IntegerArray)) {
     Array target = index_view(tracer, x, index);
     assign(tracer, *target, value);

@@ -5,6 +5,8 @@
 /// be handed back to Python (its traceback is missing), nor can a frame that is handling one: see ExitBuilder.
 #include "tracer/interpreter/exceptions.h"
 
+#include "tracer/data_loops.h"
+
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -72,6 +74,10 @@ void raise(TraceRun& t, const V& exception, BreakReason reason, const std::strin
   auto known = std::find_if(t.exceptions->raises.begin(), t.exceptions->raises.end(),
                             [&](const RaisedInTrace& old) { return old.exception == exception; });
   if (!can_catch(t)) {
+    if (t.request.way && !t.request.way->events.empty()) {
+      t.request.way->end = TracedWay::End::Raise;
+      throw WayEnds{t.none()};
+    }
     if (known == t.exceptions->raises.end()) break_graph(reason, detail);
     t.break_location = known->where;
     t.break_function = known->function;
@@ -168,7 +174,8 @@ void raise_python_error(TraceRun& t) {
   const bool simple = std::any_of(std::begin(kSimple), std::end(kSimple), [&](const char* name) {
     auto* known = reinterpret_cast<PyTypeObject*>(PyDict_GetItemString(PyEval_GetBuiltins(), name));
     PyTypeObject* const type = Py_TYPE(error.get());
-    return type == known || (type->tp_base == known && type->tp_new == known->tp_new && type->tp_init == known->tp_init);
+    return type == known ||
+           (type->tp_base == known && type->tp_new == known->tp_new && type->tp_init == known->tp_init);
   });
   Ref<> arguments = simple ? Ref<>::steal(PyObject_GetAttrString(error.get(), "args")) : Ref<>();
   Ref<> attributes = simple ? Ref<>::steal(PyObject_GetAttrString(error.get(), "__dict__")) : Ref<>();

@@ -2,6 +2,7 @@
 ///
 /// What has more than a few lines lives in the files of values/ or in unpacking.cpp. What is not handled here breaks
 /// the graph with UnsupportedBytecode and runs concretely.
+#include "tracer/branches.h"
 #include "tracer/interpreter/instructions.h"
 
 #include <opcode.h>
@@ -41,6 +42,9 @@ PyObject* constant_at(const Frame& frame, int index) { return PyTuple_GET_ITEM(f
 
 V& bound_local(TraceRun& tracer, Frame& frame, int slot) {
   V& value = tracer.local(frame, slot);
+  if (!value && tracer.request.way && !tracer.request.way->loops.empty())
+    break_graph(BreakReason::BranchOnData,
+                "`" + tracer.source_text() + "` reads a variable that a loop on data may have left otherwise");
   if (!value)
     raise(tracer, PyExc_UnboundLocalError,
           {tracer.string("cannot access local variable '" +

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include "tracer/branches.h"
+#include "tracer/data_loops.h"
 #include "tracer/interpreter/trace_run.h"
 
 #include "graph_ir/rules/conditions.h"
@@ -55,6 +56,14 @@ const FjCode* DecodeCache::get(PyCodeObject* code) {
   return entry.get();
 }
 
+DecodeCache::DecodeCache() = default;
+DecodeCache::~DecodeCache() = default;
+
+const std::vector<PassOf>& DecodeCache::passes(const FjCode& code) {
+  const auto known = passes_.find(&code);
+  return known != passes_.end() ? known->second : passes_.emplace(&code, passes_of(code)).first->second;
+}
+
 TraceRun::TraceRun(const TraceRequest& request, DecodeCache& decodes, Learnt& learnt, int stop_before)
     : request(request),
       decodes(decodes),
@@ -76,7 +85,7 @@ TraceRun::TraceRun(const TraceRequest& request, DecodeCache& decodes, Learnt& le
       stop_before_(stop_before) {
   if (request.way) {
     sources_ = request.way->sources;
-    request.way->met.clear();
+    request.way->clear();
   }
   guards_ = std::make_unique<GuardSet>(sources_);
   current_step = 0;
@@ -133,6 +142,8 @@ V TraceRun::run() {
   }
   try {
     return run_frame(outer);
+  } catch (const WayEnds& end) {
+    return end.result;
   } catch (const RaisedInTrace& raised) {
     break_location = raised.where;
     break_function = raised.function;
@@ -265,6 +276,8 @@ V TraceRun::run_frame(Frame& frame) {
       }
       check_limits();
       if (frame.outermost && request.regions) look_at_loop(frame);
+      if (request.way) pass_loops(*this, frame);
+      if (frame.pc != frame.executing) continue;  // behind a loop now
       if (logs_instructions_) log_instruction(frame, instr);
       ++frame.pc;
       try {
@@ -282,6 +295,7 @@ V TraceRun::run_frame(Frame& frame) {
           let_go(int(frame.slots.size() + initial_stack_.size()));
         }
     }
+    if (request.way) leave_frame(*this, frame);
   } catch (const BreakGraph&) {
     if (!break_location) {
       break_location = location();

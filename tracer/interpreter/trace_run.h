@@ -27,16 +27,22 @@
 
 namespace fj {
 
+struct PassOf;
+
 /// Decoded code objects, shared by the runs of one trace.
 class DecodeCache {
  public:
+  DecodeCache();
+  ~DecodeCache();
   const FjCode* get(PyCodeObject* code);
+  const std::vector<PassOf>& passes(const FjCode& code);
 
  private:
   struct Free {
     void operator()(FjCode* code) const { fj_free_code(code); }
   };
   std::unordered_map<PyCodeObject*, std::unique_ptr<FjCode, Free>> codes_;
+  std::unordered_map<const FjCode*, std::vector<PassOf>> passes_;
 };
 
 /// Where a call stands: the instruction of each frame, the outermost first, and how many calls the trace has made there
@@ -72,6 +78,7 @@ struct Frame {
   V thrown;                        // a generator's: raised where it stands when it runs on
   std::vector<V> handling;         // a generator's: exceptions whose handlers it has yielded from
   int executing = 0;               // instruction being executed, for lines
+  std::map<int, std::size_t> headers;  // of loops that were met, on a way: how many branches there were before
 };
 
 /// Thrown when the step to stop before is reached.
@@ -122,6 +129,8 @@ class TraceRun final : public Tracer {
   ValueId float_input(const V& value, bool always = false) override;
   V changing_scalar(const V& value, bool always = false) override;
   V scalar_index(const V& value) override;
+  bool copies_views() const override { return request.way != nullptr; }
+  void stands_for_view(ArrayValue& copy, const ArrayValue& from) override;
   bool truth(const V& value) override;
   PyTypeObject* type_of(const V& value) override;
   std::vector<V> sequence_items(const V& value) override;

@@ -3,6 +3,7 @@
 /// A FakeStorage is the memory of the array that owns it; its `contents` is a graph value in the owner's shape. An
 /// array that is a view has the steps from the owner to itself. Reading runs the steps forwards; writing computes the
 /// owner's new contents by running them backwards, so the graph stays pure and every other view sees the write.
+#include "tracer/data_loops.h"
 #include "tracer/values/fake_arrays.h"
 
 #include <algorithm>
@@ -497,9 +498,30 @@ static bool is_derived_from(TraceRun& t, ValueId value, std::size_t nodes) {
   });
 }
 
+/// Joined ways have copies in place of views at computed places, which would not see the write.
+static void refuse_shown_elsewhere(TraceRun& t, const FakeStorage& storage) {
+  const TracedWay* const way = t.request.way;
+  if (storage.stands_for_view || storage.may_be_outside || (way && way->shown && way->shown->count(storage.contents)))
+    break_graph(BreakReason::BranchOnData,
+                "`" + t.source_text() + "` writes an array that is, or may be, shown elsewhere");
+}
+
+void TraceRun::stands_for_view(ArrayValue& copy, const ArrayValue& from) {
+  TracedWay& way = *request.way;
+  const FakeStorage& storage = *from.storage;
+  copy.storage->stands_for_view = true;
+  if (storage.input_array) return;  // which no way may write
+  if (!way.events.empty() && storage.contents.index >= way.events[0].values)
+    break_graph(BreakReason::BranchOnData, "`" + source_text() +
+                                               "` is a view, at a computed place, of an array that is made in a loop, "
+                                               "or behind a branch, on data");
+  if (way.shown->insert(storage.contents).second) throw PlanGrown{};
+}
+
 void TraceRun::write(ArrayValue& array, ValueId value) {
   FakeStorage& storage = *array.storage;
   place_graph(*this, storage.device);  // a program on a device has only a copy of a host array
+  refuse_shown_elsewhere(*this, storage);
   if (!array.writeable || array.numpy_scalar) break_graph(BreakReason::ErrorWhileTracing, "the array is read-only");
   refuse_parameter(storage);
   if (storage.derived_view)
@@ -612,6 +634,7 @@ void TraceRun::write(ArrayValue& array, ValueId value) {
 
 void TraceRun::write_itself(ArrayValue& array) {
   FakeStorage& storage = *array.storage;
+  refuse_shown_elsewhere(*this, storage);
   // To what torch has saved of it before, it is written like any other.
   gradients->overwritten.emplace(storage.contents, nodes_before_instruction);
   storage.contents = apart(*this, storage.contents);

@@ -58,7 +58,7 @@ std::string describe(const V& value) {
     case ValueKind::Dict: return "a dict";
     case ValueKind::Set: return "a set";
     case ValueKind::Slice: return "a slice";
-    case ValueKind::Range: return "a range";
+    case ValueKind::Range: case ValueKind::ComputedRange: return "a range";
     case ValueKind::Iterator: return "an iterator";
     case ValueKind::Function: return "function " + text_of(as<FunctionValue>(value)->qualname.get());
     case ValueKind::BoundMethod: return "method of " + describe(as<BoundMethodValue>(value)->self);
@@ -472,7 +472,7 @@ PyTypeObject* TraceRun::type_of(const V& value) {
     }
     case ValueKind::Set: return as<SetValue>(value)->frozen ? &PyFrozenSet_Type : &PySet_Type;
     case ValueKind::Slice: return &PySlice_Type;
-    case ValueKind::Range: return &PyRange_Type;
+    case ValueKind::Range: case ValueKind::ComputedRange: return &PyRange_Type;
     case ValueKind::Function: return &PyFunction_Type;
     case ValueKind::BoundMethod: return &PyMethod_Type;
     case ValueKind::Cell: return &PyCell_Type;
@@ -598,6 +598,14 @@ V proxied_mapping(TraceRun& t, const V& value) {
 
 bool same_object(TraceRun& t, const V& a, const V& b) {
   if (a == b) return true;
+  const auto changes = [](const V& value) {
+    const auto* object = as<ObjectValue>(value);
+    return value->kind == ValueKind::Array || value->kind == ValueKind::Number ||
+           (object && PyNumber_Check(object->object.get()));
+  };
+  if ((a->of_any_pass || b->of_any_pass) && changes(a) && changes(b))
+    break_graph(BreakReason::UnsupportedObject,
+                "`" + t.source_text() + "` asks for the identity of what a loop on data changes");
   auto *left = as<ObjectValue>(a), *right = as<ObjectValue>(b);
   if (a->kind == ValueKind::SymInt || b->kind == ValueKind::SymInt) {
     // Different numbers are never one object; equal ones may be.

@@ -12,6 +12,7 @@
 #include "tracer/values/containers/dicts.h"
 #include "tracer/values/containers/sets.h"
 #include "tracer/values/numbers/operators.h"
+#include "tracer/data_loops.h"
 #include "tracer/values/outside_objects.h"
 
 namespace fj {
@@ -163,6 +164,7 @@ V make_iterator(TraceRun& t, const V& value) {
         break_if_written(t, *iterator, value, "a deque that changes while it is iterated over");
       return iterator;
     }
+    case ValueKind::ComputedRange: return iterate_computed(t, as<ComputedRangeValue>(value)->range);
     case ValueKind::Range: return iterate_range(t, std::static_pointer_cast<RangeValue>(value));
     case ValueKind::Array: {
       std::shared_ptr<IteratorValue> iterator;
