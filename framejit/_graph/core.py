@@ -136,7 +136,7 @@ def to_core(graph):
         location = (node.file, node.line, node.module)
         try:
             operands = [numbers[x] for x in node._operands] if node._op != "result" else []
-            if node._op in ("extern_call", "cond", "loop"):
+            if node._op == "extern_call" or node._bodies:
                 several = not isinstance(node._type, ArrayType)
                 results = sorted(calls.get(node, ()), key=lambda x: x._attrs["index"]) if several else [node]
                 numbered = start is not None and all(x._number is not None for x in results)

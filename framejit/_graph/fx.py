@@ -120,6 +120,9 @@ class _Outgoing:
         from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
         self.graph, self.core, self.functional = graph, graph._as_core(), functional
+        for node in graph:
+            if node._is_check():
+                raise GraphError(f"{node} is a check (a raise or assert on one way): these have no form in torch.fx")
         for node in self.core.nodes:
             if node.op in ("cond", "loop"):
                 what = "branch" if node.op == "cond" else "loop"

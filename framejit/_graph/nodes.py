@@ -198,6 +198,13 @@ class Node:
     def _unlink(self):
         self._previous._next, self._next._previous = self._next, self._previous
 
+    def _is_check(self):
+        """Whether it fails where a bool is false, and does nothing else (graph_ir/control.h): an operation whose result is unread."""
+        if self._op != "floor_div" or self._users or self in self._owner()._outputs:
+            return False
+        one, truth = self._operands
+        return one._op == "constant" and truth._op == "cast" and truth._operands[0].dtype == "bool"
+
     def _may_fail(self):
         """As the compiler sees it (graph_ir/rules/conditions.cpp), but for branches and loops that can't."""
         if self._bodies:

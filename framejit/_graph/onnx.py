@@ -286,6 +286,8 @@ def _write_nodes(model, graph, values):
             values[node] = values[node.operands[0]][node.attrs["index"]]
             continue
         try:
+            if node._is_check():
+                raise Unwritable("it is a check (a raise or assert on one way), and ONNX has none: runtimes leave out what nothing reads")
             with model.at(node):
                 made = operations[node.op](model, node, *(values[x] for x in node.operands))
                 if node.op not in _SEVERAL:

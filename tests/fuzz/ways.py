@@ -57,6 +57,10 @@ def _branch(grower, made, indent="    "):
         return None
     grower.count += 1
     grower.space[name] = arms[0][1]
+    if r.random() < 0.2:  # on values that the arguments do not have
+        with quiet():
+            if not bool(eval(condition, grower.space)):
+                return name, [f"{indent}{name} = {arms[0][0]}", f"{indent}if {condition}:", f"{indent}    raise ValueError('no value', k)"]
     if r.random() < 0.2:
         return name, [f"{indent}{name} = {arms[0][0]} if {condition} else {arms[1][0]}"]
     ways = [[f"{indent}    {name} = {text}"] for text, _ in arms]
@@ -128,8 +132,8 @@ def program(seed, lib):
     dtypes = ["float32", "float32", "float64", "int64", "bool"]
     kinds = {name: (r.choice(dtypes), r.randrange(1000)) for name in "xy"}
 
-    def arguments(shape, layout="c"):
-        return {name: f'make({shape}, "{dtype}", {seed}' + (f', "{layout}")' if layout != "c" else ")") for name, (dtype, seed) in kinds.items()}
+    def arguments(shape, layout="c", more=0):
+        return {name: f'make({shape}, "{dtype}", {seed + more}' + (f', "{layout}")' if layout != "c" else ")") for name, (dtype, seed) in kinds.items()}
 
     texts = arguments(shape)
     grower.source, grower.gradients = "", False
@@ -158,7 +162,7 @@ def program(seed, lib):
             grower.lines += loop[1]
     result = ", ".join(results) or "x + 1"
     source = "import math\n\ndef f(x, y, k=2, s=0.5):\n" + "\n".join(grower.lines) + f"\n    return ({result},)\n"
-    return Case(lib, source, [f"ARGS = [{', '.join(given.values())}]" for given in (texts, arguments(shape, layout), arguments(larger))])
+    return Case(lib, source, [f"ARGS = [{', '.join(given.values())}]" for given in (texts, arguments(shape, layout), arguments(larger), arguments(shape, more=1000))])
 
 
 def _elements(array):
@@ -321,15 +325,25 @@ def check(case, filename="<program>"):
             if ours[0].differs(theirs[0], "float32" if mixed and ours[0].dtype == "float64" else None) or ours[1:] != theirs[1:]:
                 raise Difference(name, f"call {call} by {name}: result {place} is {ours}, eager gives {theirs}")
 
+    def fails(name, way, call, expected):
+        """As eager where the function itself is at hand, else with an error of framejit's or the library's."""
+        try:
+            way(*arguments(call))
+        except Exception as error:
+            if name in ("compile", "capture") and not isinstance(error, framejit.Error) and type(error) is not type(expected):
+                raise Difference(name, f"call {call} by {name}: {error!r}, eager raises {expected!r}") from error
+            return
+        raise Difference(name, f"call {call} by {name} returns, eager raises {expected!r}")
+
     with warnings.catch_warnings(), np.errstate(all="ignore"), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore")
-        runs = []
+        runs, raises = [], {}
         for call in range(len(case.calls)):
             try:
                 eager(call, _picture)
                 runs.append(call)
-            except Exception:
-                continue
+            except Exception as error:
+                raises[call] = error
         if 0 not in runs:
             return answered
         for name, takes, make in _ways(f, arguments(), pathlib.Path(folder), f(*arguments())):
@@ -347,6 +361,10 @@ def check(case, filename="<program>"):
                 compare(name, way, 1, picture if name == "compile" else _values_alone, name != "compile")
             if "sizes" in takes and 2 in runs:
                 compare(name, way, 2, picture, name != "compile")
+            if 3 in runs:  # other values: other ways of its branches, other numbers of passes
+                compare(name, way, 3, picture, name != "compile")
+            if 3 in raises:
+                fails(name, way, 3, raises[3])
             answered[name] = True
     if framejit.cache_info()["internal_errors"]:
         raise Difference("internal error", "an internal error")

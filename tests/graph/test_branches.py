@@ -540,6 +540,16 @@ def test_a_way_that_raises(lib, f, tmp_path):
     assert (f is not catches) == bool(raised) and framejit.cache_info()["internal_errors"] == 0
 
 
+def test_a_check_has_no_form_in_onnx_or_fx(tmp_path):
+    graph = framejit.capture(raises_on_one_way, np.zeros(3), np.ones(3))
+    pytest.importorskip("onnx")
+    with pytest.raises(GraphError, match="is a check"):
+        graph.to_onnx(tmp_path / "f.onnx")
+    if torch is not None:
+        with pytest.raises(GraphError, match="is a check"):
+            framejit.capture(raises_on_one_way, torch.zeros(3), torch.ones(3)).to_fx()
+
+
 def outcome(f, *args):
     try:
         return f(*args)

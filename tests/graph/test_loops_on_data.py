@@ -666,6 +666,7 @@ def twice_the_argument(x, n):
 
 REVIEWED = [f for name, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == __name__ and f.__code__.co_varnames[:2] == ("x", "n")
             and f.__code__.co_argcount == 2]
+CAPTURED = [a_length, a_length_downwards, rows_of, written_rows, before_the_beginning, a_range_and_its_iterator]
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -677,7 +678,7 @@ def test_as_eager_or_refused(f):
     try:
         graph = framejit.capture(f, *made([3.0, 4.0, 5.0], 2))
     except GraphBreakError:
-        assert framejit.cache_info()["internal_errors"] == 0
+        assert framejit.cache_info()["internal_errors"] == 0 and f not in CAPTURED
         return
     for values in ([3.0, 4.0, 5.0], [0.1, 0.2, 0.3], [100.0, 4.0, 5.0], [1.0, 90.0, -3.0]):
         for n in (0, 1, 2, 3, -4, -5):

@@ -129,7 +129,8 @@ V builtin_super(TraceRun& t, Arguments_& a, Keywords& k) {
 V builtin_range(TraceRun& t, Arguments_& a, Keywords& k) {
   expect("range", a, k, 1, 3);
   for (const V& value : a)
-    if (settled(t, value)->kind == ValueKind::Number) return computed_range(t, a);
+    if ((t.request.way || t.request.branches) && settled(t, value)->kind == ValueKind::Number)
+      return computed_range(t, a);
   auto range = std::make_shared<RangeValue>();
   auto bound = [&](const V& value) {
     const V number = index_number(t, value);
