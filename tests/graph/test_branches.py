@@ -130,6 +130,52 @@ def branches(graph):
     return len(found) + sum(branches(body) for node in found for body in node.bodies)
 
 
+def same_from_files(lib, f, tmp_path, count):
+    """In a graph's file and a program's, parsed, run and as machine code; count: of what has to be in their graphs."""
+    first = next(arrays(lib))
+    framejit.capture(f, *first).save(tmp_path / "f.graph")
+    loaded = Graph.load(tmp_path / "f.graph")
+    rows = Dim("rows", min=1)
+    program = framejit.export(f, first, dynamic_shapes={"x": {0: rows}, "y": {0: rows}})
+    program.save(tmp_path / "f.program", cpu="native")
+    programs = [program, framejit.ExportedProgram.load(tmp_path / "f.program"), framejit.ExportedProgram.load(tmp_path / "f.program", run_code=True)]
+    assert count(loaded) == count(program.graph) >= 1
+    for size in (5, 1, 33):
+        for x, y in arrays(lib, 12, size):
+            if size == 5:
+                same(loaded(x, y), f(x, y))
+            for each in programs:
+                same(each(x, y), f(x, y))
+
+
+def same_from_c(f, tmp_path):
+    x, y = next(arrays(both := type("lib", (), {"name": "numpy"})))
+    rows = Dim("rows", min=1)
+    built = framejit.export(f, (x, y), dynamic_shapes={"x": {0: rows}, "y": {0: rows}}).build(tmp_path, name="f")
+    library = ctypes.CDLL(str(built.library))
+    for size in (1, 5, 300):
+        for x, y in arrays(both, 12, size):
+            expected = f(x, y)
+            expected = expected if isinstance(expected, tuple) else (expected,)
+            results = [np.empty_like(e) for e in expected]
+            assert library.f(ctypes.c_int64(size), *(ctypes.c_void_p(a.ctypes.data) for a in (x, y, *results))) == 0
+            same(results, list(expected))
+
+
+def same_from_onnx(f, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    numpy = type("lib", (), {"name": "numpy"})
+    first = next(arrays(numpy))
+    rows = Dim("rows", min=1)
+    framejit.capture(f, *first, dynamic_shapes={"x": {0: rows}, "y": {0: rows}}).to_onnx(tmp_path / "f.onnx")
+    session = runtime.InferenceSession(str(tmp_path / "f.onnx"), providers=["CPUExecutionProvider"])
+    for size in (5, 9):
+        for x, y in arrays(numpy, 20, size):
+            expected = f(x, y)
+            same(session.run(None, {i.name: {"x": x, "y": y}[i.name] for i in session.get_inputs()}), list(expected) if isinstance(expected, tuple) else [expected])
+
+
 @both_libraries
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_both_ways_are_in_the_graph(lib, f):
@@ -150,51 +196,18 @@ def test_both_ways_are_in_the_graph(lib, f):
 @both_libraries
 @pytest.mark.parametrize("f", [plain, nested, early, in_a_loop], ids=lambda f: f.__name__)
 def test_a_file_has_both_ways(lib, f, tmp_path):
-    first = next(arrays(lib))
-    framejit.capture(f, *first).save(tmp_path / "f.graph")
-    loaded = Graph.load(tmp_path / "f.graph")
-    rows = Dim("rows", min=1)
-    program = framejit.export(f, first, dynamic_shapes={"x": {0: rows}, "y": {0: rows}})
-    program.save(tmp_path / "f.program", cpu="native")
-    programs = [program, framejit.ExportedProgram.load(tmp_path / "f.program"), framejit.ExportedProgram.load(tmp_path / "f.program", run_code=True)]
-    assert branches(loaded) == branches(program.graph) >= 1
-    for size in (5, 1, 33):
-        for x, y in arrays(lib, 12, size):
-            if size == 5:
-                same(loaded(x, y), f(x, y))
-            for each in programs:
-                same(each(x, y), f(x, y))
+    same_from_files(lib, f, tmp_path, branches)
 
 
 @pytest.mark.skipif(not shutil.which("ld"), reason="there is no linker")
 @pytest.mark.parametrize("f", [plain, nested, in_a_loop], ids=lambda f: f.__name__)
 def test_a_c_library_has_both_ways(f, tmp_path):
-    x, y = next(arrays(both := type("lib", (), {"name": "numpy"})))
-    rows = Dim("rows", min=1)
-    built = framejit.export(f, (x, y), dynamic_shapes={"x": {0: rows}, "y": {0: rows}}).build(tmp_path, name="f")
-    library = ctypes.CDLL(str(built.library))
-    for size in (1, 5, 300):
-        for x, y in arrays(both, 12, size):
-            expected = f(x, y)
-            expected = expected if isinstance(expected, tuple) else (expected,)
-            results = [np.empty_like(e) for e in expected]
-            assert library.f(ctypes.c_int64(size), *(ctypes.c_void_p(a.ctypes.data) for a in (x, y, *results))) == 0
-            same(results, list(expected))
+    same_from_c(f, tmp_path)
 
 
 @pytest.mark.parametrize("f", [plain, nested, early, expression, in_a_loop], ids=lambda f: f.__name__)
 def test_onnx_has_both_ways(f, tmp_path):
-    runtime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
-    numpy = type("lib", (), {"name": "numpy"})
-    first = next(arrays(numpy))
-    rows = Dim("rows", min=1)
-    framejit.capture(f, *first, dynamic_shapes={"x": {0: rows}, "y": {0: rows}}).to_onnx(tmp_path / "f.onnx")
-    session = runtime.InferenceSession(str(tmp_path / "f.onnx"), providers=["CPUExecutionProvider"])
-    for size in (5, 9):
-        for x, y in arrays(numpy, 20, size):
-            expected = f(x, y)
-            same(session.run(None, {i.name: {"x": x, "y": y}[i.name] for i in session.get_inputs()}), list(expected) if isinstance(expected, tuple) else [expected])
+    same_from_onnx(f, tmp_path)
 
 
 def test_onnx_has_results_of_full_shape(tmp_path):

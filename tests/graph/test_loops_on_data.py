@@ -1,14 +1,13 @@
 """Loops whose end data decide, in captured graphs: as eager in every form that a graph has, and what can't be one."""
-import ctypes
 import shutil
 
 import numpy as np
 import pytest
 
 import framejit
-from framejit import Dim, Graph, GraphBreakError, GraphError
+from framejit import Graph, GraphBreakError, GraphError
 from harness import both_libraries, torch
-from test_branches import arrays, given, needs_torch, outcome, same
+from test_branches import arrays, given, needs_torch, outcome, same, same_from_c, same_from_files, same_from_onnx
 
 
 def while_loop(x, y):
@@ -185,52 +184,19 @@ def test_the_loop_is_in_the_graph(lib, f):
 @both_libraries
 @pytest.mark.parametrize("f", [while_loop, counted, for_with_else, with_continue, nested, adaptive], ids=lambda f: f.__name__)
 def test_a_file_has_the_loop(lib, f, tmp_path):
-    first = next(arrays(lib))
-    framejit.capture(f, *first).save(tmp_path / "f.graph")
-    loaded = Graph.load(tmp_path / "f.graph")
-    rows = Dim("rows", min=1)
-    program = framejit.export(f, first, dynamic_shapes={"x": {0: rows}, "y": {0: rows}})
-    program.save(tmp_path / "f.program", cpu="native")
-    programs = [program, framejit.ExportedProgram.load(tmp_path / "f.program"), framejit.ExportedProgram.load(tmp_path / "f.program", run_code=True)]
-    assert loops(loaded) == loops(program.graph) >= 1
-    for size in (5, 1, 33):
-        for x, y in arrays(lib, 12, size):
-            if size == 5:
-                same(loaded(x, y), f(x, y))
-            for each in programs:
-                same(each(x, y), f(x, y))
+    same_from_files(lib, f, tmp_path, loops)
 
 
 @pytest.mark.skipif(not shutil.which("ld"), reason="there is no linker")
 @pytest.mark.parametrize("f", [while_loop, with_break, early_return, nested, adaptive, swapped], ids=lambda f: f.__name__)
 def test_a_c_library_has_the_loop(f, tmp_path):
-    numpy = type("lib", (), {"name": "numpy"})
-    rows = Dim("rows", min=1)
-    built = framejit.export(f, next(arrays(numpy)), dynamic_shapes={"x": {0: rows}, "y": {0: rows}}).build(tmp_path, name="f")
-    library = ctypes.CDLL(str(built.library))
-    for size in (1, 5, 300):
-        for x, y in arrays(numpy, 12, size):
-            expected = f(x, y)
-            expected = expected if isinstance(expected, tuple) else (expected,)
-            results = [np.empty_like(e) for e in expected]
-            assert library.f(ctypes.c_int64(size), *(ctypes.c_void_p(a.ctypes.data) for a in (x, y, *results))) == 0
-            same(results, list(expected))
+    same_from_c(f, tmp_path)
 
 
 @pytest.mark.parametrize("f", [while_loop, counted, with_break, for_with_else, early_return, with_continue, nested, adaptive, swapped],
                          ids=lambda f: f.__name__)
 def test_onnx_has_the_loop(f, tmp_path):
-    runtime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
-    numpy = type("lib", (), {"name": "numpy"})
-    rows = Dim("rows", min=1)
-    framejit.capture(f, *next(arrays(numpy)), dynamic_shapes={"x": {0: rows}, "y": {0: rows}}).to_onnx(tmp_path / "f.onnx")
-    session = runtime.InferenceSession(str(tmp_path / "f.onnx"), providers=["CPUExecutionProvider"])
-    for size in (5, 9):
-        for x, y in arrays(numpy, 20, size):
-            expected = f(x, y)
-            taken = {i.name: {"x": x, "y": y}[i.name] for i in session.get_inputs()}
-            same(session.run(None, taken), list(expected) if isinstance(expected, tuple) else [expected])
+    same_from_onnx(f, tmp_path)
 
 
 def a_length(x, n):
