@@ -57,11 +57,12 @@ def _branch(grower, made, indent="    "):
         return None
     grower.count += 1
     grower.space[name] = arms[0][1]
-    if r.random() < 0.2:  # on values that the arguments do not have
+    chance = r.random()
+    if chance < 0.1:
         with quiet():
-            if not bool(eval(condition, grower.space)):
+            if not bool(eval(condition, grower.space)):  # on values that the arguments do not have
                 return name, [f"{indent}{name} = {arms[0][0]}", f"{indent}if {condition}:", f"{indent}    raise ValueError('no value', k)"]
-    if r.random() < 0.2:
+    if chance < 0.2:
         return name, [f"{indent}{name} = {arms[0][0]} if {condition} else {arms[1][0]}"]
     ways = [[f"{indent}    {name} = {text}"] for text, _ in arms]
     inner = _branch(grower, made, indent + "    ") if r.random() < 0.25 else None
