@@ -157,8 +157,8 @@ def test_a_signal_interrupts_a_loop():
 
     old = signal.signal(signal.SIGALRM, lambda *args: (_ for _ in ()).throw(KeyboardInterrupt()))
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
         with pytest.raises(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
             _core.run_interpreted(forever, (), {}, 10**12)
     finally:
         signal.signal(signal.SIGALRM, old)

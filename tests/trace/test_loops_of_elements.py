@@ -216,8 +216,8 @@ def test_a_loop_of_pieces_without_end_is_interrupted():
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         for retire in (False, True):
-            signal.setitimer(signal.ITIMER_REAL, 1)
             with pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 1)
                 framejit.compile(forever, retire=retire)(np.arange(47, dtype=np.float16), 28)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
