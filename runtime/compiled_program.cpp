@@ -163,7 +163,7 @@ class CompiledProgram : public Program {
     const bool failed = fails(status, call, values, pointers.data());
     if (profile && !failed) profile->finish(values);
     lock.take();
-    if (!failed)
+    if (!failed && call.places.empty())
       for (std::size_t i = 0; i < parts_.output_buffers.size(); ++i) {
         const int buffer = parts_.output_buffers[i];
         call.outputs[i] = arrays[buffer];
@@ -377,10 +377,16 @@ class CompiledProgram : public Program {
     }
   }
 
-  bool start(const std::vector<int>& buffers, HostLock& lock, std::span<const std::int64_t> symbols, ArrayRef* arrays,
-             char** pointers) const {
-    return std::all_of(buffers.begin(), buffers.end(),
-                       [&](int b) { return allocate_array(b, lock, symbols, arrays, pointers); });
+  bool start(const std::vector<int>& buffers, const Call& call, HostLock& lock, std::span<const std::int64_t> symbols,
+             ArrayRef* arrays, char** pointers) const {
+    return std::all_of(buffers.begin(), buffers.end(), [&](int b) {
+      const ProgramBuffer& buffer = parts_.buffers[std::size_t(b)];
+      if (buffer.kind != BufferKind::Output || call.places.empty())
+        return allocate_array(b, lock, symbols, arrays, pointers);
+      arrays[b] = {};
+      arrays[b].data = pointers[b] = call.places[std::size_t(buffer.number)];
+      return true;
+    });
   }
 
   /// Launches on a buffer are issued before it is given back: its memory may be anybody's then.
@@ -634,7 +640,7 @@ class CompiledProgram : public Program {
     for (std::size_t s = 0; s < parts_.steps.size(); ++s) {
       const ProgramStep& step = parts_.steps[s];
       if (lock.interrupted()) return status | kInterrupted;
-      if (!start(starts_[s], lock, symbols, arrays, pointers)) return status | kHostFailed;
+      if (!start(starts_[s], call, lock, symbols, arrays, pointers)) return status | kHostFailed;
       if (step.commit && std::exchange(unread, false)) status |= ask(*device, lock);
       if (step.commit && fails(status, call, symbols, pointers)) return status;
       if (step.commit && !lock.finish()) return status | kHostFailed;
@@ -714,7 +720,7 @@ class CompiledProgram : public Program {
       }
       end(ends_[s], call, lock, arrays, device.get());
     }
-    if (!start(starts_.back(), lock, symbols, arrays, pointers)) return status | kHostFailed;
+    if (!start(starts_.back(), call, lock, symbols, arrays, pointers)) return status | kHostFailed;
     if (unread) status |= ask(*device, lock);
     if (device) device->flush();
     return status;
@@ -723,24 +729,27 @@ class CompiledProgram : public Program {
   std::uint32_t run_branch(const ProgramCond& cond, const Call& call, HostLock& lock,
                            std::span<const std::int64_t> symbols, ArrayRef* arrays, char* const* pointers) const {
     const Program& program = branch(*pointers[cond.condition] ? cond.if_true : cond.if_false);
-    const std::size_t count = cond.operands.size() + cond.results.size();
-    Scratch<ArrayRef, 16> inputs(count);
-    for (std::size_t i = 0; i < count; ++i) {
-      const int buffer = i < cond.operands.size() ? cond.operands[i] : cond.results[i - cond.operands.size()];
-      inputs[i] = arrays[buffer];
-      inputs[i].data = pointers[buffer];
+    Scratch<ArrayRef, 16> inputs(cond.operands.size());
+    for (std::size_t i = 0; i < cond.operands.size(); ++i) {
+      inputs[i] = arrays[cond.operands[i]];
+      inputs[i].data = pointers[cond.operands[i]];
     }
-    return run_inside(program, call, lock, symbols, {inputs.data(), count});
+    Scratch<char*, 16> places(cond.results.size());
+    for (std::size_t i = 0; i < cond.results.size(); ++i) places[i] = pointers[cond.results[i]];
+    return run_inside(program, call, lock, symbols, {inputs.data(), cond.operands.size()},
+                      {places.data(), cond.results.size()});
   }
 
   /// A program of `branches`, with the sizes of this one.
   std::uint32_t run_inside(const Program& program, const Call& call, HostLock& lock,
-                           std::span<const std::int64_t> symbols, std::span<const ArrayRef> inputs) const {
+                           std::span<const std::int64_t> symbols, std::span<const ArrayRef> inputs,
+                           std::span<char* const> places) const {
     Scratch<std::int64_t, 32> copies(parts_.graph_symbols);
     std::copy_n(symbols.begin(), parts_.graph_symbols, copies.data());
     Call inner;
     inner.host = &lock.host();
     inner.inputs = inputs;
+    inner.places = places;
     inner.symbols = {copies.data(), parts_.graph_symbols};
     inner.trapped = call.trapped;
     inner.ranges = call.ranges;
@@ -758,40 +767,39 @@ class CompiledProgram : public Program {
   std::uint32_t run_loop(const ProgramLoop& loop, const Call& call, HostLock& lock,
                          std::span<const std::int64_t> symbols, ArrayRef* arrays, char* const* pointers) const {
     const std::size_t given = loop.given.size(), states = loop.results.size();
-    std::size_t space = bytes_of_states(loop, symbols) + kAlignment;
-    const auto memory = std::make_unique_for_overwrite<std::byte[]>(space);
-    void* beside = memory.get();
-    std::align(kAlignment, space - kAlignment, beside, space);
-    enum { Given, Results, Beside } last = Given;
-    Scratch<ArrayRef, 16> inputs(given + 1 + states);
+    Blocks memory;
+    char* free = memory.add(bytes_of_states(loop, symbols));
+    if (!free) return kHostFailed;
+    Scratch<ArrayRef, 16> inputs(given);
     for (std::size_t i = 0; i < given; ++i) {
       inputs[i] = arrays[loop.given[i]];
       inputs[i].data = pointers[loop.given[i]];
     }
     bool goes = *pointers[loop.condition] != 0;
-    inputs[given] = {};
-    inputs[given].data = &goes;
-    const auto place = [&](std::size_t first, auto where) {
-      char* free = static_cast<char*>(beside);
-      for (std::size_t i = 0; i < states; ++i) {
-        inputs[first + i] = {};
-        inputs[first + i].data = where == Beside ? free : pointers[loop.results[i]];
-        free += bytes(loop.results[i], symbols);
-      }
-    };
+    // Where the passes write: the bool, then the states of the next one, in the results or beside them.
+    Scratch<char*, 16> results(states + 1), others(states + 1);
+    results[0] = others[0] = reinterpret_cast<char*>(&goes);
+    for (std::size_t i = 0; i < states; ++i) {
+      results[i + 1] = pointers[loop.results[i]];
+      others[i + 1] = free;
+      free += bytes(loop.results[i], symbols);
+    }
+    char* const* last = nullptr;  // of those two; null: no pass has been made
     std::uint32_t status = kOk;
     while (goes) {
       lock.work(kNanosecondsOfPass);
       if (lock.interrupted()) return status | kInterrupted;
-      if (last != Given) place(0, last);
-      last = last == Results ? Beside : Results;
-      place(given + 1, last);
-      status |= run_inside(branch(loop.pass), call, lock, symbols, {inputs.data(), given + 1 + states});
+      for (std::size_t i = 0; last && i < states; ++i) {
+        inputs[i] = {};
+        inputs[i].data = last[i + 1];
+      }
+      last = last == results.data() ? others.data() : results.data();
+      status |= run_inside(branch(loop.pass), call, lock, symbols, {inputs.data(), given}, {last, states + 1});
       if (fails(status, call, symbols, pointers)) return status;
     }
-    if (last == Beside) place(0, last);
-    for (std::size_t i = 0; last != Results && i < states; ++i)
-      std::memcpy(pointers[loop.results[i]], inputs[i].data, exact_bytes(loop.results[i], symbols));
+    for (std::size_t i = 0; last != results.data() && i < states; ++i)
+      std::memcpy(results[i + 1], last ? last[i + 1] : static_cast<char*>(inputs[i].data),
+                  exact_bytes(loop.results[i], symbols));
     return status;
   }
 

@@ -87,7 +87,7 @@ struct ProgramCount {
 };
 
 /// One of two programs, as the byte in `condition` says: their numbers among ProgramParts::branches. Each has the
-/// operands as its first inputs and the results as the inputs behind them, which it writes; all are row-major.
+/// operands as inputs and writes its outputs where the results are; all are row-major.
 struct ProgramCond {
   int condition = -1;
   std::vector<int> operands, results;
@@ -95,8 +95,8 @@ struct ProgramCond {
 };
 
 /// Passes, while the byte in `condition` and then what the last pass has given are true. A pass is a program of
-/// ProgramParts::branches: its inputs are those `given`, of which the first become the results, then a bool[] and the
-/// states for the next pass, which it writes; all are row-major.
+/// ProgramParts::branches: its inputs are those `given`, of which the first become the results, its outputs a bool[] and
+/// the states for the next pass; all are row-major.
 struct ProgramLoop {
   int condition = -1;
   std::vector<int> given, results;

@@ -10,7 +10,7 @@ namespace fj {
 
 namespace {
 
-constexpr std::uint32_t kImageVersion = 2;
+constexpr std::uint32_t kImageVersion = 3;
 
 struct Writer {
   std::string bytes;

@@ -64,20 +64,8 @@ std::size_t memory_of(const std::vector<std::shared_ptr<KernelCode>>& codes) {
 
 namespace {
 
-/// Of a branch, or a loop's pass: its results are written into inputs behind its own.
-Graph into_inputs(const Graph& branch) {
-  Graph graph = branch;
-  for (std::size_t i = 0; i < branch.outputs.size(); ++i) {
-    const ValueId value = branch.outputs[i].value;
-    graph.add_input("result " + std::to_string(i), branch.type(value));
-    graph.writes.push_back({int(graph.inputs.size()) - 1, value});
-  }
-  graph.outputs.clear();
-  return graph;
-}
-
 int add_branch(PreparedProgram& program, const Graph& branch, const CompileOptions& options) {
-  PreparedProgram prepared = prepare_program(into_inputs(branch), options);
+  PreparedProgram prepared = prepare_program(branch, options);
   const std::size_t before = program.sources.size();
   std::move(prepared.sources.begin(), prepared.sources.end(), std::back_inserter(program.sources));
   for (const std::size_t source : prepared.source_of) program.source_of.push_back(before + source);
