@@ -381,3 +381,34 @@ def test_a_derivative_beside_such_a_float():
         torch.testing.assert_close(*(torch.autograd.grad(result, weight) for result in results))
     info = framejit.cache_info()
     assert info["graphs"] == 2 and info["breaks"] == 0 and info["eager_replays"] == 0
+
+
+INTO_TENSORS = ["m[2] = v", "m[:] = v", "m[m > 0] = v", "m.fill_(v)", "m.masked_fill_(m > 0, v)", "m = m.masked_fill(m > 0, v)", "m = m.clamp(max=v)",
+                "m = torch.clamp_min(m, v)", "m = torch.where(m > 0, m, v)", "m = torch.full((3,), v, dtype=m.dtype)", "m = torch.full_like(m, v)",
+                "m = m.new_full((2,), v)", "m = m.new_tensor(v)", "m = torch.tensor(v, dtype=m.dtype) + m", "m = torch.tensor([v, 1], dtype=m.dtype)",
+                "m = torch.add(m, 1, alpha=v)", "m = torch.sub(m, m, alpha=v)", "m.add_(1, alpha=v)", "m = torch.nn.functional.pad(m, (1, 1), value=v)",
+                "m = m + v", "m = m == v", "m = m < v", "m = m * v", "m = v - m", "m = m // v", "m = m.index_fill(0, torch.tensor([0]), v)"]
+INTO_ARRAYS = ["m[2] = v", "m[:] = v", "m[m > 0] = v", "m.fill(v)", "m = m + v", "m = np.full((3,), v, dtype=m.dtype)", "m = np.where(m > 0, m, v)",
+               "m = m.clip(None, v)", "m = np.full_like(m, v)", "m = np.array([v, 1], dtype=m.dtype)", "np.copyto(m, v)", "m = np.pad(m, 1, constant_values=v)",
+               "m = np.arange(v, v + 3, dtype=m.dtype)", "m = m == v", "m = v - m", "np.add.at(m, [0], v)", "m = np.append(m, v)"]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int8", "uint8"])
+@pytest.mark.parametrize("library, statement", [pytest.param(torch, text, marks=needs_torch) for text in INTO_TENSORS] + [(np, text) for text in INTO_ARRAYS])
+def test_ints_that_change_and_have_no_place_in_a_dtype_raise(library, statement, dtype):
+    """The first ones fit: what follows is asked of each call's number."""
+    space = {"torch": torch, "np": np}
+    exec(f"def f(m, n):\n    v = n + {2**31 - 1}\n    {statement}\n    return m", space)
+    f, offset = space["f"], 1 - 2**31
+    compiled = framejit.compile(f, retire=False)
+    for n in (offset, offset + 1, offset + 2, offset + 100, offset + 200, offset - 1, 0, 1, 5, 2**31):
+        found = []
+        for function in (f, compiled):
+            m = library.arange(1, 5, dtype=getattr(library, dtype))
+            try:
+                result = function(m, n)
+                found.append((type(result), result.dtype, result.tolist(), m.tolist()))
+            except Exception as error:
+                found.append((type(error), str(error), m.tolist()))
+        assert found[1] == found[0], n
+    assert framejit.cache_info()["internal_errors"] == 0

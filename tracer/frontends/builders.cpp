@@ -92,6 +92,19 @@ ValueId size_value(Tracer& tracer, const SymDim& size, DType dtype) {
   return cast(tracer, emit(tracer, Op::dim, {}, std::move(attrs)), dtype);
 }
 
+std::pair<std::int64_t, std::int64_t> integer_range(DType dtype) {
+  const int bits = int(size_in_bytes(dtype)) * 8;
+  if (is_unsigned_integer(dtype)) return {0, bits == 64 ? INT64_MAX : (std::int64_t(1) << bits) - 1};
+  return {bits == 64 ? INT64_MIN : -(std::int64_t(1) << (bits - 1)),
+          bits == 64 ? INT64_MAX : (std::int64_t(1) << (bits - 1)) - 1};
+}
+
+bool has_integer(Tracer& tracer, DType dtype, const SymDim& number) {
+  const auto [low, high] = integer_range(dtype);
+  return (low == INT64_MIN || !tracer.decide(number, Py_LT, low)) &&
+         (high == INT64_MAX || !tracer.decide(number, Py_GT, high));
+}
+
 ValueId constant_like(Tracer& tracer, ValueId x, double value) {
   Type type = type_of(tracer, x);
   return full(tracer, type.dtype, scalar_of(type.dtype, value), type.shape);

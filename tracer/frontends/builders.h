@@ -37,6 +37,10 @@ ValueId constant(Tracer& tracer, DType dtype, std::int64_t value);
 inline ValueId constant(Tracer& tracer, DType dtype, int value) { return constant(tracer, dtype, std::int64_t(value)); }
 /// A size as a rank-0 value of a dtype.
 ValueId size_value(Tracer& tracer, const SymDim& size, DType dtype);
+/// Whether an integer dtype has a place for the number; decides.
+bool has_integer(Tracer& tracer, DType dtype, const SymDim& number);
+/// The least and the largest number of an integer dtype, as far as 64 signed bits have them.
+std::pair<std::int64_t, std::int64_t> integer_range(DType dtype);
 /// A constant with the dtype and shape of `x`.
 ValueId constant_like(Tracer& tracer, ValueId x, double value);
 ValueId full(Tracer& tracer, DType dtype, Scalar value, const Dims& shape);

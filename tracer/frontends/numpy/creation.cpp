@@ -167,6 +167,8 @@ V numpy_arange(Tracer& tracer, const Arguments& arguments) {
   if (first && last && stride && (!dtype || *dtype == DType::I64 || *dtype == DType::I32)) {
     const std::int64_t by = concrete(tracer, *stride);
     if (by == 0) refuse("Maximum allowed size exceeded");
+    if (dtype == DType::I32 && !(has_integer(tracer, *dtype, *first) && has_integer(tracer, *dtype, *first + by)))
+      refuse("a Python integer out of bounds");
     const SymDim span = by > 0 ? *last - *first : *first - *last;
     const std::int64_t size = by > 0 ? by : -by;
     const SymDim count = tracer.decide(span, Py_LE, 0) ? SymDim(0) : floor_divide(tracer, span + (size - 1), size);

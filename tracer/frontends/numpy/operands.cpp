@@ -41,13 +41,6 @@ double largest(DType dtype) {
   }
 }
 
-std::pair<std::int64_t, std::int64_t> integer_range(DType dtype) {
-  const int bits = int(size_in_bytes(dtype)) * 8;
-  if (is_unsigned_integer(dtype)) return {0, bits == 64 ? INT64_MAX : (std::int64_t(1) << bits) - 1};
-  return {bits == 64 ? INT64_MIN : -(std::int64_t(1) << (bits - 1)),
-          bits == 64 ? INT64_MAX : (std::int64_t(1) << (bits - 1)) - 1};
-}
-
 /// A NumPy scalar object as a 0-d constant.
 Array scalar_object(Tracer& tracer, PyObject* object, DType dtype) {
   Ref<> number = Ref<>::steal(PyObject_CallMethod(object, "item", nullptr));
@@ -184,9 +177,7 @@ ValueId operand_value(Tracer& tracer, const Operand& operand, DType dtype) {
   auto expression = tracer.int_expression(operand.number);
   if (!expression) refuse("a Python integer out of bounds");
   if (is_integer(dtype)) {
-    const auto [low, high] = integer_range(dtype);
-    if (low != INT64_MIN && tracer.decide(*expression, Py_LT, low)) refuse("a Python integer out of bounds");
-    if (high != INT64_MAX && tracer.decide(*expression, Py_GT, high)) refuse("a Python integer out of bounds");
+    if (!has_integer(tracer, dtype, *expression)) refuse("a Python integer out of bounds");
   } else if (expression->is_constant() && std::abs(double(expression->value())) > 9007199254740992.0) {
     unsupported("a Python integer that a double does not hold");
   } else if (dtype == DType::F16 && expression->is_constant() &&

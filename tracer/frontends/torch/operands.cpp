@@ -234,7 +234,11 @@ double largest(DType dtype) {
 /// be known.
 ValueId value_of(Tracer& tracer, const TorchOperand& operand, DType dtype, bool arithmetic) {
   if (operand.array) return torch_cast(tracer, tracer.read(*operand.array), dtype);
-  if (auto* symbolic = as<SymIntValue>(operand.number)) return size_value(tracer, symbolic->expression, dtype);
+  if (auto* symbolic = as<SymIntValue>(operand.number)) {
+    const bool fits = arithmetic || !is_integer(dtype) || has_integer(tracer, dtype, symbolic->expression);
+    if (!fits) unsupported("a Python int that does not fit the tensor's dtype");
+    return size_value(tracer, symbolic->expression, dtype);
+  }
   if (dtype == DType::F64 || dtype == DType::F32)
     if (const ValueId input = tracer.float_input(operand.number); input.valid()) {
       if (dtype == DType::F64 || arithmetic) return torch_cast(tracer, input, dtype);
@@ -263,13 +267,8 @@ ValueId value_of(Tracer& tracer, const TorchOperand& operand, DType dtype, bool 
   int overflow = 0;
   const std::int64_t number = PyLong_AsLongLongAndOverflow(object, &overflow);
   if (overflow) unsupported("a Python int of more than 64 bits");
-  if (is_integer(dtype) && size_in_bytes(dtype) < 8) {
-    const int bits = int(size_in_bytes(dtype)) * 8;
-    const std::int64_t low = is_signed_integer(dtype) ? -(std::int64_t(1) << (bits - 1)) : 0;
-    const std::int64_t high =
-        is_signed_integer(dtype) ? (std::int64_t(1) << (bits - 1)) - 1 : (std::int64_t(1) << bits) - 1;
-    if (number < low || number > high) unsupported("a Python int that does not fit the tensor's dtype");
-  }
+  if (is_integer(dtype) && size_in_bytes(dtype) < 8 && !has_integer(tracer, dtype, number))
+    unsupported("a Python int that does not fit the tensor's dtype");
   if (dtype == DType::F16 && !arithmetic && std::abs(double(number)) > largest(dtype))
     unsupported("a Python int that does not fit the tensor's dtype");
   return constant(tracer, dtype, number);
@@ -280,8 +279,10 @@ ValueId value_of(Tracer& tracer, const TorchOperand& operand, DType dtype, bool 
 double torch_number(Tracer& tracer, const Parameters& p, const char* name, double otherwise) {
   const double number = p.number(name, otherwise);
   const DType dtype = torch_tensor(tracer, p.required("input"))->dtype;
-  if (is_float(dtype) && std::isfinite(number) && std::abs(number) > largest(dtype))
-    p.refuse("a number that does not fit the tensor's dtype");
+  const auto whole = [&] { return SymDim(std::int64_t(number)); };
+  const bool fits = is_float(dtype) ? !std::isfinite(number) || std::abs(number) <= largest(dtype)
+                                    : !is_integer(dtype) || (std::abs(number) < 0x1p62 && has_integer(tracer, dtype, whole()));
+  if (!fits) p.refuse("a number that does not fit the tensor's dtype");
   return number;
 }
 
