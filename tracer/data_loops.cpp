@@ -24,6 +24,34 @@ V& at(TraceRun& t, Frame& frame, int place) {
 
 int places_of(const Frame& frame) { return int(frame.slots.size() + frame.stack.size()); }
 
+/// A tuple that the trace has made, whose items may be states. Null: no such.
+const TupleValue* own_tuple(const V& value) {
+  const auto* tuple = value && !value->source ? as<TupleValue>(value) : nullptr;
+  return tuple && !tuple->type && !tuple->view_of ? tuple : nullptr;
+}
+
+/// Null: nothing is there.
+V at(TraceRun& t, Frame& frame, const StatePlace& place) {
+  if (place[0] >= places_of(frame)) return nullptr;
+  V value = at(t, frame, place[0]);
+  for (std::size_t depth = 1; depth < place.size(); ++depth) {
+    const TupleValue* tuple = own_tuple(value);
+    if (!tuple || place[depth] >= int(tuple->items.size())) return nullptr;
+    value = tuple->items[std::size_t(place[depth])];
+  }
+  return value;
+}
+
+/// The tuples around it are made anew.
+void put(TraceRun& t, Frame& frame, const StatePlace& place, V value) {
+  for (std::size_t depth = place.size(); --depth > 0;) {
+    std::vector<V> items = own_tuple(at(t, frame, StatePlace(place.begin(), place.begin() + std::ptrdiff_t(depth))))->items;
+    items[std::size_t(place[depth])] = std::move(value);
+    value = Tracer::tuple(std::move(items));
+  }
+  at(t, frame, place[0]) = std::move(value);
+}
+
 std::optional<DType> number_of(const V& value) {
   if (const auto* number = as<NumberValue>(value)) return number->dtype;
   const auto* object = value ? as<ObjectValue>(value) : nullptr;
@@ -106,6 +134,55 @@ bool same_constant(TraceRun& t, const V& a, const V& b) {
   return first && second && PyUnicode_Compare(first.get(), second.get()) == 0;
 }
 
+/// Of a place before the pass and behind it, or of items of one.
+class Comparison {
+ public:
+  Comparison(TraceRun& t, const OpenLoop& open, const LoopPlan& plan) : t_(t), open_(open), plan_(plan) {}
+
+  /// Whether each difference is one that a state can have; those that are no states yet are `changed` then.
+  bool same(const StatePlace& place, const V& held, const V& now) {
+    if (plan_.changed.count(place) || plan_.made.count(place)) return true;
+    if (held == now) {
+      const auto* array = now ? as<ArrayValue>(now) : nullptr;
+      const auto contents = open_.contents.find(place);
+      if (array && !now->source && contents != open_.contents.end() && t_.read(*array) != contents->second)
+        return changes(place, held, now);
+      if (const TupleValue* tuple = own_tuple(now)) return same_items(place, *tuple, *tuple);
+      return true;
+    }
+    if (!held || !now) return false;
+    if (same_constant(t_, held, now)) return true;
+    const TupleValue *one = own_tuple(held), *other = own_tuple(now);
+    if (one && other && one->items.size() == other->items.size()) return same_items(place, *one, *other);
+    return changes(place, held, now);
+  }
+
+  std::map<StatePlace, StateForm> changed;
+
+ private:
+  bool same_items(const StatePlace& place, const TupleValue& one, const TupleValue& other) {
+    for (std::size_t i = 0; i < one.items.size(); ++i) {
+      StatePlace item = place;
+      item.push_back(int(i));
+      if (!same(item, one.items[i], other.items[i])) return false;
+    }
+    return true;
+  }
+
+  bool changes(const StatePlace& place, const V& held, const V& now) {
+    const auto one = form_of(t_, held), other = form_of(t_, now);
+    if (!one || !other || !one->same_as(*other)) return false;
+    StateForm form = *one;
+    form.gradient = one->gradient || other->gradient;
+    changed.emplace(place, form);
+    return true;
+  }
+
+  TraceRun& t_;
+  const OpenLoop& open_;
+  const LoopPlan& plan_;
+};
+
 /// What the pass has left otherwise than it found it is to be a state. Throws PlanGrown if it is none yet.
 void compare(TraceRun& t, Frame& frame, const OpenLoop& open) {
   LoopPlan& plan = (*t.request.way->plans)[open.key];
@@ -113,26 +190,19 @@ void compare(TraceRun& t, Frame& frame, const OpenLoop& open) {
   const std::vector<bool> live = live_slots(*frame.code, open.pass->header);
   const int places = std::min(places_of(frame), int(open.held.size()));
   for (int place = 0; place < places; ++place) {
-    if (std::any_of(open.states.begin(), open.states.end(), [&](const auto& state) { return state.first == place; }) ||
-        plan.lost.count(place))
-      continue;
+    if (plan.lost.count(place)) continue;
     const V &held = open.held[std::size_t(place)], now = at(t, frame, place);
-    if (held == now) {
-      const auto* array = now ? as<ArrayValue>(now) : nullptr;
-      if (!array || now->source || t.read(*array) == open.contents[std::size_t(place)]) continue;
+    Comparison comparison(t, open, before);
+    if (open.iterator == place || comparison.same({place}, held, now)) {
+      plan.changed.merge(comparison.changed);
+      continue;
     }
-    if (held && now && same_constant(t, held, now)) continue;
-    const auto one = form_of(t, held), other = form_of(t, now);
     const bool is_read = place >= int(live.size()) || live[std::size_t(place)];
-    if (one && other && one->same_as(*other)) {
-      StateForm form = *one;
-      form.gradient = one->gradient || other->gradient;
-      plan.changed.emplace(place, form);
-    } else if ((held && is_read) || place >= int(frame.slots.size())) {
+    if ((held && is_read) || place >= int(frame.slots.size())) {
       const std::string old = held ? describe(held) : "nothing", made = now ? describe(now) : "nothing";
       refuse(t, "whose passes make " + (old == made ? "another kind of " + made : made + " of " + old));
-    } else if (other) {
-      plan.made.emplace(place, *other);
+    } else if (const auto other = form_of(t, now)) {
+      plan.made.emplace(StatePlace{place}, *other);
     } else {
       plan.lost.insert(place);
     }
@@ -193,6 +263,17 @@ int iterator_place(const Frame& frame, int header) {
   return places_of(frame) - entries;
 }
 
+void note_contents(TraceRun& t, OpenLoop& open, StatePlace place, const V& value) {
+  const auto* array = value ? as<ArrayValue>(value) : nullptr;
+  if (array && !array->source) open.contents.emplace(place, t.read(*array));
+  const TupleValue* tuple = own_tuple(value);
+  for (std::size_t i = 0; tuple && i < tuple->items.size(); ++i) {
+    place.push_back(int(i));
+    note_contents(t, open, place, tuple->items[i]);
+    place.pop_back();
+  }
+}
+
 void enter(TraceRun& t, Frame& frame, const PassOf& loop) {
   TracedWay& way = *t.request.way;
   OpenLoop open;
@@ -206,7 +287,7 @@ void enter(TraceRun& t, Frame& frame, const PassOf& loop) {
   if (frame.generator || !t.generators.empty()) refuse(t, "beside a generator");
   if (t.placement->on_device()) refuse(t, "on arrays of a device");
   TracedWay::Loop made;
-  const auto add = [&](int place, const StateForm& form, const V& first) {
+  const auto add = [&](const StatePlace& place, const StateForm& form, const V& first) {
     const ValueId before = first ? contents_of(t, first, form) : zeros_of(t, form);
     made.states.push_back({before, {}, {}});
     open.states.emplace_back(place, form);
@@ -229,7 +310,7 @@ void enter(TraceRun& t, Frame& frame, const PassOf& loop) {
     if (iterator.use_count() != 2) refuse(t, "over an iterator that may be read elsewhere");  // here and on the stack
     open.asks_behind = !may_be_empty(iterator);
     made.states.push_back({range->next, {}, {}});
-    open.states.emplace_back(open.iterator, StateForm{true, {}, DType::I64});
+    open.states.emplace_back(StatePlace{open.iterator}, StateForm{true, {}, DType::I64});
     open.first.push_back(iterator);
   }
   way.events.push_back({TracedWay::Event::Kind::Enter, t.graph().nodes.size(), t.graph().value_count(), t.location(),
@@ -238,27 +319,28 @@ void enter(TraceRun& t, Frame& frame, const PassOf& loop) {
   for (std::size_t i = 0; i < made.states.size(); ++i) {
     TracedWay::State& state = made.states[i];
     state.inside = t.graph().new_value(t.graph().type(state.before));
-    if (open.states[i].first == open.iterator) {
+    const auto& [place, form] = open.states[i];
+    if (place[0] == open.iterator) {
       range->next = state.inside;
-      at(t, frame, open.iterator) = counting(t, *range, !open.asks_behind);
-      continue;
+      open.inside.push_back(counting(t, *range, !open.asks_behind));
+    } else {
+      // What a pass alone makes is nothing when the next begins.
+      open.inside.push_back(open.first[i] ? value_of(t, form, state.inside) : nullptr);
     }
-    // What a pass alone makes is nothing when the next begins.
-    at(t, frame, open.states[i].first) = open.first[i] ? value_of(t, open.states[i].second, state.inside) : nullptr;
+    put(t, frame, place, open.inside.back());
   }
   for (const int place : plan.lost) at(t, frame, place) = nullptr;
   for (const V& first : open.first) {
     // The loops around this one know it too.
     std::ptrdiff_t known = 1;
     for (const OpenLoop& around : way.open)
-      known += std::count(around.held.begin(), around.held.end(), first) +
-               std::count(around.first.begin(), around.first.end(), first);
+      for (const std::vector<V>* values : {&around.held, &around.first, &around.inside})
+        known += std::count(values->begin(), values->end(), first);
     open.alone.push_back(first && is_made_anew(first) && first.use_count() == known);
   }
   for (int place = 0; place < places_of(frame); ++place) {
     open.held.push_back(at(t, frame, place));
-    const auto* array = open.held.back() ? as<ArrayValue>(open.held.back()) : nullptr;
-    open.contents.push_back(array && !array->source ? t.read(*array) : ValueId{});
+    note_contents(t, open, {place}, open.held.back());
   }
   way.loops.push_back(std::move(made));
   way.open.push_back(std::move(open));
@@ -271,8 +353,7 @@ void check_aliases(TraceRun& t, Frame& frame, const OpenLoop& open, bool again) 
   const LoopPlan known = plan;
   const std::vector<bool> live = live_slots(*frame.code, again ? open.pass->header : frame.pc);
   const auto is_written = [&](std::size_t i) {
-    const V& held = open.held[std::size_t(open.states[i].first)];
-    return held && t.written_since(held.get(), open.mark);
+    return open.inside[i] && t.written_since(open.inside[i].get(), open.mark);
   };
   struct Alias {
     std::size_t state, of;  // what is the one's now was another's, or its own, before the pass
@@ -285,8 +366,8 @@ void check_aliases(TraceRun& t, Frame& frame, const OpenLoop& open, bool again) 
     if (form.number || form.numpy_scalar) continue;
     if (open.first[i]) arrays.push_back(i);
     plan.writes = plan.writes || is_written(i);
-    const bool is_read = place >= int(live.size()) || live[std::size_t(place)];
-    const V now = place < places_of(frame) && is_read ? at(t, frame, place) : nullptr;
+    const bool is_read = place[0] >= int(live.size()) || live[std::size_t(place[0])];
+    const V now = is_read ? at(t, frame, place) : nullptr;
     const auto* array = now ? as<ArrayValue>(now) : nullptr;
     if (!array) continue;
     if (!array->view.empty() || array->is_view || array->storage->input_array || array->storage->made_as_view)
@@ -295,7 +376,7 @@ void check_aliases(TraceRun& t, Frame& frame, const OpenLoop& open, bool again) 
       refuse(t, "whose passes make two variables one array: copy it");
     memory.push_back(array->storage.get());
     for (std::size_t k = 0; k < open.states.size(); ++k)
-      if (now == open.held[std::size_t(open.states[k].first)]) aliases.push_back({i, k});
+      if (now == open.inside[k]) aliases.push_back({i, k});
   }
   for (const Alias& alias : aliases) plan.moves = plan.moves || (again && alias.state != alias.of);
   for (const Alias& alias : aliases)
@@ -322,8 +403,8 @@ void give(TraceRun& t, Frame& frame, const OpenLoop& open, bool again) {
   loop.given.clear();
   for (std::size_t i = 0; i < open.states.size(); ++i) {
     const auto& [place, form] = open.states[i];
-    const V now = place < places_of(frame) ? at(t, frame, place) : nullptr;
-    if (place == open.iterator) {
+    const V now = at(t, frame, place);
+    if (place[0] == open.iterator) {
       loop.given.push_back(again ? as<IteratorValue>(now)->counted->next : ValueId{});
       continue;
     }
@@ -349,7 +430,7 @@ void give(TraceRun& t, Frame& frame, const OpenLoop& open, bool again) {
   t.request.way->ended = open.number;
   std::vector<V> given;
   for (const auto& [place, form] : open.states)
-    if (V now = place != open.iterator && place < places_of(frame) ? at(t, frame, place) : nullptr)
+    if (V now = place[0] != open.iterator ? at(t, frame, place) : nullptr)
       given.push_back(std::move(now));
   throw WayEnds{Tracer::tuple(std::move(given))};
 }
@@ -372,9 +453,9 @@ void leave(TraceRun& t, Frame& frame) {
     const auto& [place, form] = open.states[i];
     TracedWay::State& state = loop.states[i];
     state.behind = t.graph().new_value(t.graph().type(state.before));
-    if (place == open.iterator || place >= places_of(frame)) continue;
-    V& now = at(t, frame, place);
-    now = loop.given[i].valid() ? value_of(t, form, state.behind) : nullptr;
+    if (place[0] == open.iterator || place[0] >= places_of(frame)) continue;
+    const V now = loop.given[i].valid() ? value_of(t, form, state.behind) : nullptr;
+    put(t, frame, place, now);
     if (auto* array = now ? as<ArrayValue>(now) : nullptr) {
       array->storage->may_be_outside = plan.stays.count(place) != 0;
       array->storage->stands_for_view = plan.shows.count(place) != 0;  // it may be the other one itself

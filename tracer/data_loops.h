@@ -32,14 +32,17 @@ struct StateForm {
   }
 };
 
+/// A variable, then stack entries, by number; behind it the items of tuples in it.
+using StatePlace = std::vector<int>;
+
 struct LoopPlan {
-  std::map<int, StateForm> changed;  // places of which a pass makes another array or number of the same form
-  std::map<int, StateForm> made;     // and that have no such thing before the first pass
+  std::map<StatePlace, StateForm> changed;  // of which a pass makes another array or number of the same form
+  std::map<StatePlace, StateForm> made;     // and that have no such thing before the first pass
   std::set<int> lost;                // and of which it makes something else: nothing may read them behind it
   bool moves = false;                // an array of one place becomes that of another
   bool writes = false;               // arrays are written in place
-  std::set<int> stays;               // places of which the loop may leave what came from outside
-  std::set<int> shows;               // and what is known elsewhere in the trace
+  std::set<StatePlace> stays;        // of which the loop may leave what came from outside
+  std::set<StatePlace> shows;        // and what is known elsewhere in the trace
   bool operator==(const LoopPlan&) const = default;
 };
 
@@ -58,10 +61,11 @@ struct OpenLoop {
   std::pair<const void*, int> key;
   std::vector<bool> before;           // the outcomes of the branches before it
   Tracer::Mark mark;
-  std::vector<V> held;                // by place
-  std::vector<ValueId> contents;      // of those that are arrays
-  std::vector<std::pair<int, StateForm>> states;
+  std::vector<V> held;                // by variable and stack entry
+  std::map<StatePlace, ValueId> contents;  // of what is an array there, or an item
+  std::vector<std::pair<StatePlace, StateForm>> states;
   std::vector<V> first;               // by state: what it is before the first pass; null: nothing yet
+  std::vector<V> inside;              // and what stands for it in a pass
   int iterator = -1;                  // the place of that of a `for`
   bool asks_behind = false;           // a pass of a range that is not empty asks behind itself whether another follows
   std::vector<bool> alone;            // by state: nothing else shows that

@@ -4,6 +4,7 @@ A graph goes out by running its source (graph_code.py) on fake tensors while mak
 capture: a GraphModule's forward is plain Python, whose operators are first written as the functions of torch that the tracer knows
 (fx_operators.py).
 """
+import ast
 import contextlib
 import linecache
 import math
@@ -46,11 +47,48 @@ def _writer(core):
 
     class Writer(graph_code._Writer):
         def write(self, node, number):
-            self.line("at_(number)", number=number)
+            if self.prefix == graph_code._Writer.prefix:
+                self.line("at_(number)", number=number)
             super().write(node, number)
             if self.externs:
                 # The compiler's own objects: they read memory, which fake tensors have none of.
                 raise GraphError(f"{_told(core, node)} is more than a function of torch called with arrays and constants")
+
+        def branch(self, node, number):
+            """torch.cond of two functions, of the operands and of the sizes that one of them uses."""
+            own = f"{self.prefix}{number}"
+            parameters = [f"{own}o{i}" for i, _ in enumerate(node.operands[1:])]
+            results = [self.names[value] for value in node.results]
+            bodies = [self.way(body, node, own + word, parameters, results) for body, word in zip(node.bodies, "te")]
+            sizes = self.sizes_in(bodies)
+            functions = [self.define_function(own + word, [*parameters, *sizes], body, results) for body, word in zip(bodies, "te")]
+            given = [*map(self.value, node.operands[1:]), *map(code.name, sizes)]
+            self.body.append(code.assigned(results, code.expression("cond_(condition, first, second, given)", condition=self.value(node.operands[0]),
+                                                                    first=functions[0], second=functions[1], given=tuple(given))))
+
+        def loop(self, node, number):
+            """torch.while_loop: the bool that the last pass has given comes before the states."""
+            own, states = f"{self.prefix}{number}", [self.names[value] for value in node.results]
+            goes, parameters = own + "_goes", [f"{own}o{i}" for i, _ in enumerate(node.operands[1:])]
+            body = self.way(node.bodies[0], node, own + "p", parameters, [goes, *states])
+            sizes = self.sizes_in([body])
+            given = [*parameters, *sizes]
+            asks = self.define_function(own + "c", [own + "g", *given], [code.statement("result = x.clone()", result=code.name(goes),
+                                                                                        x=code.name(own + "g"))], [goes], one=True)
+            does = self.define_function(own + "b", [own + "g", *given], body, [goes, *states])
+            first, *values = map(self.value, node.operands)
+            self.body.append(code.assigned([goes, *states], code.expression(
+                "while_(asks, does, carried, others)", asks=asks, does=does, carried=(first, *values[:len(states)]),
+                others=(*values[len(states):], *map(code.name, sizes)))))
+
+        def sizes_in(self, bodies):
+            used = {tree.id for body in bodies for statement in body for tree in ast.walk(statement) if isinstance(tree, ast.Name)}
+            return sorted(self.known & used)
+
+        def define_function(self, name, parameters, body, results, one=False):
+            made = code.name(results[0]) if one else tuple(map(code.name, results))
+            self.body.append(code.definition(name, code.plain_parameters(parameters), [*body, code.statement("return made", made=made)]))
+            return code.name(name)
 
     try:
         return Writer(core, "torch", False)
@@ -110,6 +148,13 @@ class _Sizes:
         return known
 
 
+def _all_nodes(graph):
+    for node in graph:
+        yield node
+        for body in node.bodies or ():
+            yield from _all_nodes(body)
+
+
 class _Outgoing:
     """A graph on its way to torch.fx. `static`: the sizes to decide, else they stay symbols."""
 
@@ -120,13 +165,10 @@ class _Outgoing:
         from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
         self.graph, self.core, self.functional = graph, graph._as_core(), functional
-        for node in graph:
-            if node._is_check():
-                raise GraphError(f"{node} is a check (a raise or assert on one way): these have no form in torch.fx")
+        for node in _all_nodes(graph):
+            if node._has_check():
+                raise GraphError(f"{node} is a check (a raise or assert on one way, or the range of a Python number): these have no form in torch.fx")
         for node in self.core.nodes:
-            if node.op in ("cond", "loop"):
-                what = "branch" if node.op == "cond" else "loop"
-                raise GraphError(f"{_told(self.core, node)} is a {what} on data: these have no form in torch.fx yet")
             if node.op in ("nonzero", "as_size"):
                 raise GraphError(f"{_told(self.core, node)} gives a size: those that depend on data have no form in torch.fx")
         self.sizes = _Sizes(self.core)
@@ -187,7 +229,9 @@ class _Outgoing:
 
         import numpy
 
-        space = {"numpy": numpy, "math": math, "torch": _FactoryFunctions(torch), "at_": at, **writer.externs}
+        operators = torch.ops.higher_order
+        space = {"numpy": numpy, "math": math, "torch": _FactoryFunctions(torch), "at_": at, "cond_": operators.cond, "while_": operators.while_loop,
+                 **writer.externs}
         run = code.function(writer.definition, space, f"<graph of {self.core.name}>")
         writes, count = [i for i, _ in self.core.writes], len(self.core.outputs)
 

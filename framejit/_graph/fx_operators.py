@@ -186,6 +186,7 @@ def as_functions(gm):
         found = function_of(node.target, node.users)
         if found is not None:
             _call(node, found)
+        node.target = _CONTROL.get(node.target, node.target)
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             continue
         # A device is printed as a call that makes it. Where torch takes a device, it takes its name.
@@ -194,7 +195,26 @@ def as_functions(gm):
         # What make_fx leaves for a backward that is not there.
         if node.op == "call_function" and not node.users and (node.target in (torch.detach, operator.getitem)):
             graph.erase_node(node)
-    return torch.fx.GraphModule(gm, graph)
+    made = torch.fx.GraphModule(gm, graph)
+    for node in graph.nodes:
+        # What a branch or loop calls. A name with a dot is that of a part of a module, which calls are made of.
+        if node.op == "get_attr" and isinstance(getattr(made, node.target, None), torch.fx.GraphModule):
+            setattr(made, node.target, as_functions(getattr(made, node.target)))
+    return made
+
+
+def _cond(condition, first, second, operands=()):
+    return first(*operands) if condition else second(*operands)
+
+
+def _while_loop(condition, body, carried, others=()):
+    carried = tuple([x.clone() for x in carried])
+    while condition(*carried, *others):
+        carried = tuple(body(*carried, *others))
+    return carried
+
+
+_CONTROL = {torch.ops.higher_order.cond: _cond, torch.ops.higher_order.while_loop: _while_loop}
 
 
 def _writes(target):

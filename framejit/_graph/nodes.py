@@ -200,7 +200,11 @@ class Node:
 
     def _is_check(self):
         """Whether it fails where a bool is false, and does nothing else (graph_ir/control.h): an operation whose result is unread."""
-        if self._op != "floor_div" or self._users or self in self._owner()._outputs:
+        return not self._users and self not in self._owner()._outputs and self._has_check()
+
+    def _has_check(self):
+        """Whether it fails where a bool is false, as what a Python number's range is asked by does too."""
+        if self._op != "floor_div":
             return False
         one, truth = self._operands
         return one._op == "constant" and truth._op == "cast" and truth._operands[0].dtype == "bool"

@@ -89,7 +89,7 @@ class _Writer:
         self.symbols = len(graph.symbols)
         self.names, self.dtypes, self.shapes, self.makers = {}, {}, {}, {}
         self.taken = {library, "numpy", "math", "sum", "range", "len", "list", "str", "int", "max", "min", "complex", "slice", "ValueError",
-                      "GraphError"}
+                      "GraphError", "at_", "cond_", "while_"}
         self.name = self.identifier(graph.name)
         self.parameters = []
         for value, name, dtype, shape in graph.inputs:

@@ -57,6 +57,16 @@ def _are_alternatives(first, second):
 
 
 @_marked
+def _own_tensors(values, beside, gradients):
+    """Whether all are tensors that show no memory but their own, none of those `beside`, and, unless `gradients`, none needs a gradient."""
+
+
+@_marked
+def _joins_branches():
+    """Whether both ways of a branch on data go into the graph."""
+
+
+@_marked
 def _writes_of(tensor):
     """How often its memory was written."""
 
@@ -305,15 +315,43 @@ def cond(pred, true_fn, false_fn, operands=()):
         _left_to_torch("a condition that is no bool")
     if not isinstance(operands, (tuple, list)) or not all([isinstance(leaf, torch.Tensor) for leaf in tree_flatten(operands)[0]]):
         _left_to_torch("operands that are no tensors")
-    _function_begins([], False)
     args = _in_new_containers(operands)
+    if _joins_branches():
+        result = true_fn(*args) if pred else false_fn(*args)
+        if not _own_tensors(tree_flatten(result)[0], (), True):
+            _left_to_torch("branches that return other things than tensors of their own")
+        return result
+    _function_begins([], False)
     first, spec = tree_flatten(_called(true_fn, args, {}))
     second, other_spec = tree_flatten(_called(false_fn, args, {}))
     if spec != other_spec or not _are_alternatives(first, second):
-        _left_to_torch("branches of which not both can be computed, or that return different things")
+        if pred:  # a branch on data: it is torch's call, and later perhaps one graph of both ways
+            _left_to_torch("branches of which not both can be computed")
     _function_ends([], [*first, *second], (_levels, _batches))
     pred = pred.reshape(())
     return tree_unflatten([torch.where(pred, one, other) for one, other in zip(first, second)], spec)
+
+
+def while_loop(cond_fn, body_fn, carried_inputs):
+    if not isinstance(carried_inputs, (tuple, list)) or not _are_carried(tree_flatten(carried_inputs)[0]):
+        _left_to_torch("a loop that carries other things than tensors without gradients")
+    leaves, spec = tree_flatten(carried_inputs)
+    leaves = tuple([leaf.clone() for leaf in leaves])  # which are what is returned if there is no pass
+    while True:
+        goes = cond_fn(*tree_unflatten(leaves, spec))
+        if not (isinstance(goes, torch.Tensor) and goes.dtype == torch.bool and goes.dim() == 0):
+            _left_to_torch("a condition that is no tensor of one bool")
+        if not goes:
+            return tree_unflatten(leaves, spec)
+        made, found = tree_flatten(body_fn(*tree_unflatten(leaves, spec)))
+        if found != spec or not _are_carried(made) or not _own_tensors(made, leaves, False) or not all([
+                new.dtype == old.dtype and new.shape == old.shape and new.stride() == old.stride() for new, old in zip(made, leaves)]):
+            _left_to_torch("a pass that gives something else than it is given")
+        leaves = tuple(made)
+
+
+def _are_carried(leaves):
+    return len(leaves) > 0 and all([isinstance(leaf, torch.Tensor) and not leaf.requires_grad for leaf in leaves])
 
 
 def traced_instead():
@@ -321,5 +359,5 @@ def traced_instead():
     pairs = [(getattr(module, ours.__name__, None), ours) for module, ours in (
         (transforms, grad_and_value_impl), (transforms, _vjp_with_argnums), (transforms, _jvp_with_argnums),
         (transforms, _chunked_standard_basis_for_), (mapping, _flat_vmap), (mapping, _broadcast_to_and_flatten), (mapping, lazy_load_decompositions),
-        (torch, cond))]
+        (torch, cond), (torch, while_loop))]
     return {theirs: ours for theirs, ours in pairs if theirs is not None}

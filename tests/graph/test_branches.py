@@ -453,13 +453,6 @@ def test_numbers_of_the_ways_are_numbers():
         assert repr(ours[1:]) == repr(eager[1:]) and [*map(type, ours[1:])] == [int, float, bool]
 
 
-def test_what_has_no_branches_yet_says_so():
-    graph = framejit.capture(plain, np.ones(4), np.ones(4))
-    if torch is not None:
-        with pytest.raises(GraphError, match="branch on data"):
-            graph.to_fx()
-
-
 def test_a_division_by_zero_counts_on_the_way_that_runs_only():
     def f(x, n):
         return x // n if (n > 0).all() else x * 2

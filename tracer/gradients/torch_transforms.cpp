@@ -360,6 +360,26 @@ V batched_results(TraceRun& t, const V& results) {
   return t.list(std::move(answers));
 }
 
+bool is_own(const ArrayValue& array) {
+  return array.library == Library::Torch && !array.source && !array.storage->input_array && array.view.empty() &&
+         !array.is_view;
+}
+
+/// Whether a list has tensors alone that show no memory but their own, each another one and none of those `beside`, and
+/// unless `gradients` none that needs a gradient.
+V own_tensors(TraceRun& t, const V& values, const V& beside, const V& gradients) {
+  Tracer& tracer = t;
+  std::set<const FakeStorage*> memory;
+  for (const V& value : tracer.sequence_items(beside))
+    if (const Array array = array_of(value)) memory.insert(array->storage.get());
+  for (const V& value : tracer.sequence_items(values)) {
+    const Array array = array_of(value);
+    if (!array || !is_own(*array) || !memory.insert(array->storage.get()).second) return t.boolean(false);
+    if (!tracer.truth(gradients) && t.requires_gradient(*array)) return t.boolean(false);
+  }
+  return t.boolean(true);
+}
+
 /// Whether two lists of results can be chosen from when both are computed: neither computation fails, draws numbers or
 /// calls the library, and tensors at the same place are alike but for their elements.
 V are_alternatives(TraceRun& t, const V& first, const V& second) {
@@ -368,14 +388,11 @@ V are_alternatives(TraceRun& t, const V& first, const V& second) {
     if (!only_computes(t.graph().nodes[i])) return t.boolean(false);
   const std::vector<V> ones = tracer.sequence_items(first), others = tracer.sequence_items(second);
   if (ones.size() != others.size()) return t.boolean(false);
-  const auto is_own = [&](const Array& array) {
-    return array && array->library == Library::Torch && !array->storage->input_array && array->view.empty() &&
-           !array->is_view && !t.requires_gradient(*array);
-  };
   for (std::size_t i = 0; i < ones.size(); ++i) {
     const Array one = array_of(ones[i]), other = array_of(others[i]);
-    if (!is_own(one) || !is_own(other) || one->dtype != other->dtype || one->shape != other->shape ||
-        one->strides != other->strides)
+    if (!one || !is_own(*one) || t.requires_gradient(*one) || !other || !is_own(*other) || t.requires_gradient(*other))
+      return t.boolean(false);
+    if (one->dtype != other->dtype || one->shape != other->shape || one->strides != other->strides)
       return t.boolean(false);
   }
   return t.boolean(true);
@@ -412,6 +429,9 @@ V torch_transform(TraceRun& t, const std::string& marker, const std::vector<V>& 
   if (marker == "lies_by_examples") return lies_by_examples(t, arguments.at(0), arguments.at(1));
   if (marker == "batched_results") return batched_results(t, arguments.at(0));
   if (marker == "are_alternatives") return are_alternatives(t, arguments.at(0), arguments.at(1));
+  if (marker == "own_tensors") return own_tensors(t, arguments.at(0), arguments.at(1), arguments.at(2));
+  if (marker == "joins_branches")
+    return t.boolean((t.request.way || t.request.branches) && t.transforms->depth == 0 && t.transforms->of_torch.empty());
   if (marker == "with_axis_at") return with_axis_at(t, arguments.at(0), arguments.at(1));
   if (marker == "left_to_torch") leave(text_of(t.constant_object(arguments.at(0))));
   return nullptr;
