@@ -138,17 +138,22 @@ constexpr int kFewestNodes = 8;
 /// One try to make the piece that `request` asks for. `nodes`: how many operations it has, once that is known. Throws
 /// OverBudget.
 Compiled compile_request(FunctionState& state, CodeCache& cache, const Options& options, int entry,
-                         const TraceRequest& request, PyObject* callable, int& nodes) {
+                         const TraceRequest& request, PyObject* callable, int& nodes, bool joined) {
   const FrameValues& values = request.values;
   Place& place = cache.place(entry);
   const auto start = std::chrono::steady_clock::now();
   TraceResult traced = trace(request);
   if (!traced.internal_error.empty()) {
-    place.exhausted = true;
+    place.exhausted = !joined;
     return {nullptr, report_internal(state, options, traced.internal_error)};
   }
   Segment& segment = *traced.segment;
   if (request.passes && segment.passes < 2) return {nullptr, false, true};
+  if (joined && (segment.exit.kind != Exit::Kind::Return || segment.eager_gradient || !segment.graph)) {
+    if (segment.exit.kind == Exit::Kind::Break && log_enabled(Artifact::graph_breaks, state.name))
+      log(Artifact::graph_breaks, BreakEvent(segment).text());
+    return {};
+  }
   if (segment.graph) nodes = int(segment.graph->nodes.size());
   if (options.follow &&
       (segment.exit.reason == BreakReason::Raise || segment.exit.reason == BreakReason::ErrorWhileTracing))
@@ -209,8 +214,17 @@ bool needs_no_graph(const Segment& segment) {
   return segment.exit.kind == Exit::Kind::Handover && segment.exit.reason == BreakReason{};
 }
 
-Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values,
-                         int entry, const std::vector<bool>& decisions, bool interruptible) {
+namespace {
+
+/// Whether branches on data may be in its graphs. What else runs those than we do may know none.
+bool joins_branches(const FunctionState& state, const Options& options) {
+  return options.join_branches.value_or(true) && !options.follow && !state.backend && !state.passes &&
+         (options.backend == "auto" || options.backend == "llvm");
+}
+
+/// `joined`: see join_ways. Any other piece is none then.
+Compiled compile_piece(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values,
+                       int entry, const std::vector<bool>& decisions, bool interruptible, bool joined) {
   const int instruction = cache.instruction_of(entry);
   Place& place = cache.place(entry);
   if (cache.compiling) return {};
@@ -236,7 +250,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     return {};
   }
   // What follows branches has no other way to run: it is bounded by its bytes only.
-  if (!options.follow && (place.refuses() || !place.may_grow(options.recompile_limit))) {
+  if (!options.follow && !joined && (place.refuses() || !place.may_grow(options.recompile_limit))) {
     if (place.refused++ > 0) return {};
     if (auto failure = place.segments.empty() ? std::nullopt : place.latest().guards->first_failure(values))
       note_miss(place, *failure);
@@ -245,7 +259,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     return {};
   }
   bool explained = false;
-  for (std::size_t i = 0; i < place.segments.size(); ++i) {
+  for (std::size_t i = 0; i < place.segments.size() && !joined; ++i) {
     const auto failures = place.segments[place.in_order(i)]->guards->failures(values);
     if (failures.empty()) continue;
     if (!explained) {
@@ -291,7 +305,8 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     request.refusal = [&](int device) { return device_refusal(device, options, callable != nullptr); };
     std::vector<RecordedCall> calls;
     request.only_operations = state.only_operations;
-    request.branches = state.branches;
+    request.branches = state.branches || joined || (options.fullgraph && joins_branches(state, options));
+    request.copies_results = state.branches;
     if (state.records) request.record = &calls;
     if (state.passes)
       request.edit = [&](Segment& segment, const GuardSet& guards, const SourceTable& sources) {
@@ -303,7 +318,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
       request.node_limit = request.cut ? cache.bearable_nodes : int(options.node_limit);
       try {
         const Budget budget(options.work_limit, interruptible ? fj_signal_waits : nullptr);
-        return compile_request(state, cache, options, entry, request, callable, nodes);
+        return compile_request(state, cache, options, entry, request, callable, nodes, joined);
       } catch (const OverBudget&) {
         cache.bearable_nodes = std::max(std::min(nodes, request.node_limit) / 4, kFewestNodes);
         if (request.node_limit <= kFewestNodes)
@@ -320,6 +335,7 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     fj_restore_exception(Ref<>(failure.error).release());
     return {nullptr, true};
   } catch (const NoProgram& refused) {
+    if (joined) return {};
     place.exhausted = true;
     state.events->fallback(state.name, refused.what());
     if (!options.fullgraph && !options.follow) return {};
@@ -332,9 +348,36 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
     state.events->fallback(state.name, kMemoryRanOut);
     return {};
   } catch (const std::exception& error) {
-    place.exhausted = true;
+    place.exhausted = !joined;
     return {nullptr, report_internal(state, options, error.what())};
   }
+}
+
+}  // namespace
+
+Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values,
+                         int entry, const std::vector<bool>& decisions, bool interruptible) {
+  return compile_piece(state, cache, thread, values, entry, decisions, interruptible, false);
+}
+
+constexpr std::uint64_t kUsesBeforeWays = 8;  // of a piece that ends at a branch on data
+
+bool may_join_ways(const FunctionState& state, const CodeCache& cache, const Segment& segment) {
+  if (segment.exit.reason != BreakReason::BranchOnData || segment.ways_tried || cache.compiling) return false;
+  const Options& options = cache.options();
+  if (!joins_branches(state, options)) return false;
+  const bool used = options.join_branches.has_value() || segment.uses >= kUsesBeforeWays;
+  return warming_up || (used && options.on_recompile == "compile");
+}
+
+bool join_ways(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values,
+               const Segment& segment) {
+  segment.ways_tried = true;
+  const Compiled joined = compile_piece(state, cache, thread, values, 0, {}, false, true);
+  if (joined.raised || !joined.segment) return !joined.raised;
+  state.events->withdraw(segment.graph.get());
+  cache.forget(0, &segment);
+  return true;
 }
 
 }  // namespace fj

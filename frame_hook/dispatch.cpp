@@ -515,6 +515,13 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
           segment = nullptr;
         }
       }
+      if (segment && instruction == 0 && !begun && may_join_ways(state, cache, *segment)) [[unlikely]] {
+        if (!join_ways(state, cache, thread, values, *segment)) return finish(nullptr);
+        const SegmentStatus signals = look_for_signals(cache.options(), values);
+        if (signals == SegmentStatus::Eager) return leave(instruction);
+        if (signals == SegmentStatus::Raised) return finish(nullptr);
+        continue;
+      }
       if (!segment || segment->only_hands_over()) return leave(instruction);
       if (segment->races && !begun && !compared &&
           goes_to_cpython(state, segment, values, scratch.bindings(), compared)) {

@@ -116,6 +116,7 @@ class Segment {
   bool edited = false;          // by the user's passes: CPython's run of the function gives something else
   bool told_compiled = false;   // the user's code was told that it is compiled: eagerly it may do something else
   mutable std::uint64_t last_used = 0;             // a clock of hits
+  mutable bool ways_tried = false;                 // one that ends at a branch on data: see join_ways
   mutable std::uint64_t uses = 0;                  // calls that it has served, but for the one it was made for
   mutable std::unique_ptr<EagerRaces> races;       // with CPython; null: compiled is faster, or not to be compared
 

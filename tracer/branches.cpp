@@ -38,7 +38,7 @@ bool same_step(const RecipeStep& a, const RecipeStep& b) {
 }
 
 bool same_recipe(const Recipe& a, const Recipe& b) {
-  return a.slots == b.slots && a.keep == b.keep && a.let_go == b.let_go && a.result == b.result &&
+  return a.slots == b.slots && a.keep == b.keep && a.result == b.result &&
          std::equal(a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end(), same_step);
 }
 
@@ -227,6 +227,7 @@ class Ways {
     for (const auto& [decisions, way] : ways_) {
       guards.add_all(*way.segment->guards);
       for (SourceRef source : way.segment->lie_as_traced) add_once(segment.lie_as_traced, source);
+      for (int slot : way.segment->recipe.let_go) add_once(segment.recipe.let_go, slot);
       if (way.end == TracedWay::End::Return)
         for (int output : way.segment->laid_outputs) add_once(segment.laid_outputs, output);
       for (const Segment::AutogradAnswer& answer : way.segment->autograd_as_traced)
@@ -255,7 +256,7 @@ V with_own_results(TraceRun& t, const V& result) {
   std::map<const Value*, V> copies;  // what is returned twice is one array still
   const auto own = [&](const V& value) {
     const auto* array = as<ArrayValue>(value);
-    if (!array || !value->source || !array->view.empty() || array->is_view || array->numpy_scalar || array->parameter ||
+    if (!t.request.copies_results || !array || !value->source || !array->view.empty() || array->is_view || array->numpy_scalar || array->parameter ||
         !array->writeable || t.requires_gradient(*array))
       return computed_number(t, value);
     V& copy = copies[value.get()];

@@ -64,6 +64,7 @@ struct TraceRequest {
   std::vector<bool> decisions;
   /// Both ways of a branch on data are to be in the graph, where that can be (branches.h). `way`: the one to trace.
   bool branches = false;
+  bool copies_results = false;  // what ways return of arrays from outside may be copies, where other ways compute them
   struct TracedWay* way = nullptr;
   /// What torch's questions whether code is compiled are answered. Not given: false as in CPython, and true if that
   /// trace breaks where the other does not.

@@ -35,6 +35,11 @@ KINDS = {
 }
 
 
+def options_of(kind, seed):
+    """Every other program's branches and loops on data are joined at once, where that can be."""
+    return {"join_branches": True} if kind != "ways" and seed % 2 else {}
+
+
 def settle():
     """Ends a worker whose device has failed: a kernel's failed check ends all work of its process there."""
     if case.DEVICE != "cpu":
@@ -51,7 +56,7 @@ def work(kind, lib, first, count):
         settle()
         print("start", seed, flush=True)
         try:
-            check(program)
+            check(program, **options_of(kind, seed))
             settle()
             print("same", seed, flush=True)
         except case.Difference as difference:
@@ -128,7 +133,8 @@ def main(words=None):
                 failures += 1
                 print(f"\n---- program {seed}, {lib}: {wrong}", flush=True)
                 if not arguments.no_shrink:
-                    small, found = shrink.shrink(shrink.in_child(functools.partial(grown, seed, lib)), check=check, patience=arguments.patience)
+                    small, found = shrink.shrink(shrink.in_child(functools.partial(grown, seed, lib)), options_of(arguments.kind, seed), check=check,
+                                                patience=arguments.patience)
                     print(f"# {found and found[1]}\n{case.as_test(small, f'program_{seed}_of_{lib}')}", flush=True)
             if done % 500 == 0:
                 print(f"{lib}: {done} programs, {failures} differ, {time.monotonic() - started:.0f} s", flush=True)

@@ -7,6 +7,7 @@ import pytest
 import grow
 from case import Case, Difference, check
 from harness import both_libraries, same_as_eager
+from fuzz import options_of
 from shrink import shrink
 
 PROGRAMS = 150  # of each library
@@ -23,7 +24,7 @@ def test_random_programs_do_what_eager_does(lib, block):
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         known = KNOWN.get((lib.name, seed))
         try:
-            check(grow.program(seed, lib.name))
+            check(grow.program(seed, lib.name), **options_of("calls", seed))
         except Difference as difference:
             if known is None:
                 raise AssertionError(f"program {seed}: `./run fuzz --lib {lib.name} --seed {seed} --programs 1` makes it small: {difference}") from None

@@ -8,6 +8,7 @@ import pytest
 import array_loops
 import loops
 from case import Case, Difference, namespace_of
+from fuzz import options_of
 from harness import needs_torch
 
 BLOCK = 25
@@ -19,7 +20,7 @@ BLOCKS += [pytest.param("torch", first, id=f"torch-{first}", marks=needs_torch) 
 def test_loops_do_what_cpython_does(lib, first):
     for seed in range(first, first + (BLOCK if lib == "numpy" else 20)):
         try:
-            loops.check(loops.program(seed, lib))
+            loops.check(loops.program(seed, lib), **options_of("loops", seed))
         except Difference as difference:
             raise AssertionError(
                 f"program {seed}: `./run fuzz --kind loops --lib {lib} --seed {seed} --programs 1` makes it small: {difference}"
@@ -30,7 +31,7 @@ def test_loops_do_what_cpython_does(lib, first):
 def test_loops_over_parts_of_arrays_do_what_cpython_does(first):
     for seed in range(first, first + BLOCK):
         try:
-            loops.check(array_loops.program(seed, "numpy"))
+            loops.check(array_loops.program(seed, "numpy"), **options_of("array-loops", seed))
         except Difference as difference:
             raise AssertionError(
                 f"program {seed}: `./run fuzz --kind array-loops --lib numpy --seed {seed} --programs 1` makes it small: {difference}"

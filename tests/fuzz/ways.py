@@ -253,6 +253,21 @@ class _AsOnnx:
         return tuple(torch.from_numpy(np.array(x)) if hasattr(like, "detach") else x for x, like in zip(found.values(), self.like, strict=True))
 
 
+class _AsFx:
+    def __init__(self, graph, like):
+        if len(graph.outputs) != len(like):
+            raise framejit.Error("what shows an argument is no result of the graph")
+        self.module = graph.to_fx()
+        self.given = [node.name for node in self.module.graph.nodes if node.op == "placeholder"]
+
+    def __call__(self, *args):
+        return tuple(self.module(*(dict(zip("xy", args))[name] for name in self.given)))
+
+
+#: These are the function itself, which does as eager whatever it is given.
+COMPILED = ("compile", "compile, joined")
+
+
 def _ways(f, args, folder, like=()):
     """(name, what it takes and tells, function that gives the function of the arguments): a way is made when its turn comes.
 
@@ -278,6 +293,7 @@ def _ways(f, args, folder, like=()):
         return framejit.Graph.load(folder / "f.graph")
 
     yield "compile", "exact layouts sizes", lambda: framejit.compile(f)
+    yield "compile, joined", "exact layouts sizes", lambda: framejit.compile(f, join_branches=True)
     yield "capture", "exact layouts", lambda: framejit.capture(f, *args)
     yield "capture, level=library", "exact", lambda: framejit.capture(f, *args, level="library")
     yield "graph from a file", "exact layouts", graph_of_file
@@ -289,6 +305,8 @@ def _ways(f, args, folder, like=()):
     yield "export, any size", "exact layouts sizes", any_size
     yield "any size from a file", "exact sizes", lambda: loaded(any_size)
     yield "any size as machine code", "exact sizes", lambda: loaded(any_size, run_code=True)
+    if any(hasattr(array, "detach") for array in args):
+        yield "fx", "", lambda: _AsFx(framejit.capture(f, *args), like)
     if shutil.which("ld"):
         yield "C", "", lambda: _FromC(exported(), folder / "c", like)
     if onnxruntime is not None:
@@ -331,7 +349,7 @@ def check(case, filename="<program>"):
         try:
             way(*arguments(call))
         except Exception as error:
-            if name in ("compile", "capture") and not isinstance(error, framejit.Error) and type(error) is not type(expected):
+            if name in (*COMPILED, "capture") and not isinstance(error, framejit.Error) and type(error) is not type(expected):
                 raise Difference(name, f"call {call} by {name}: {error!r}, eager raises {expected!r}") from error
             return
         raise Difference(name, f"call {call} by {name} returns, eager raises {expected!r}")
@@ -357,13 +375,13 @@ def check(case, filename="<program>"):
                 raise Difference(name, f"{name} is not made: {type(error).__name__}: {error}") from error
             for _ in range(2):
                 # A graph of the library's calls is there to be looked at; C says where an integer is divided by zero.
-                compare(name, way, 0, picture, name in ("ONNX", "C", "capture, level=library"))
+                compare(name, way, 0, picture, name in ("ONNX", "C", "fx", "capture, level=library"))
             if "layouts" in takes and 1 in runs:
-                compare(name, way, 1, picture if name == "compile" else _values_alone, name != "compile")
+                compare(name, way, 1, picture if name in COMPILED else _values_alone, name not in COMPILED)
             if "sizes" in takes and 2 in runs:
-                compare(name, way, 2, picture, name != "compile")
+                compare(name, way, 2, picture, name not in COMPILED)
             if 3 in runs:  # other values: other ways of its branches, other numbers of passes
-                compare(name, way, 3, picture, name != "compile")
+                compare(name, way, 3, picture, name not in COMPILED)
             if 3 in raises:
                 fails(name, way, 3, raises[3])
             answered[name] = True
