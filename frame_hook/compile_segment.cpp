@@ -222,6 +222,10 @@ bool joins_branches(const FunctionState& state, const Options& options) {
          (options.backend == "auto" || options.backend == "llvm");
 }
 
+/// Operations traced to join ways in a call of a function that runs without it.
+constexpr int kMostInWays = 4000;
+constexpr std::uint64_t kUsesBeforeWays = 8;  // of a piece that ends at a branch on data
+
 /// `joined`: see join_ways. Any other piece is none then.
 Compiled compile_piece(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values,
                        int entry, const std::vector<bool>& decisions, bool interruptible, bool joined) {
@@ -307,6 +311,7 @@ Compiled compile_piece(FunctionState& state, CodeCache& cache, PyThreadState* th
     request.only_operations = state.only_operations;
     request.branches = state.branches || joined || (options.fullgraph && joins_branches(state, options));
     request.copies_results = state.branches;
+    if (joined && !warming_up) request.most_in_ways = kMostInWays;
     if (state.records) request.record = &calls;
     if (state.passes)
       request.edit = [&](Segment& segment, const GuardSet& guards, const SourceTable& sources) {
@@ -360,10 +365,9 @@ Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* 
   return compile_piece(state, cache, thread, values, entry, decisions, interruptible, false);
 }
 
-constexpr std::uint64_t kUsesBeforeWays = 8;  // of a piece that ends at a branch on data
-
 bool may_join_ways(const FunctionState& state, const CodeCache& cache, const Segment& segment) {
   if (segment.exit.reason != BreakReason::BranchOnData || segment.ways_tried || cache.compiling) return false;
+  if (segment.nodes > kMostInWays && !warming_up) return false;
   const Options& options = cache.options();
   if (!joins_branches(state, options)) return false;
   const bool used = options.join_branches.has_value() || segment.uses >= kUsesBeforeWays;

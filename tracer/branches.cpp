@@ -98,7 +98,10 @@ class Ways {
     TraceRequest one = request_;
     one.way = &way;
     one.edit = edit;
+    if (in_ways_ > request_.most_in_ways) apart("they have many operations, for what a branch costs");
+    in_ways_ += kOfEach;
     auto segment = trace_one_(one);
+    if (segment->graph) in_ways_ += int(segment->graph->nodes.size());
     has_loops_ = has_loops_ || way.loops_on_data;
     if (way.end == TracedWay::End::Raise && segment->graph) return segment;
     if (segment->exit.kind != Exit::Kind::Return || !segment->graph) {
@@ -237,11 +240,13 @@ class Ways {
   }
 
   static constexpr int kMostPlans = 32;
+  static constexpr int kOfEach = 50;  // what a trace costs, in operations, however few it has
 
   const TraceRequest& request_;
   const TraceOne& trace_one_;
   const bool with_loops_;
   bool has_loops_ = false, own_results_ = false;
+  int in_ways_ = 0;
   const std::shared_ptr<SourceTable> sources_;
   std::vector<SourceRef> inputs_;
   TracedWays ways_;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -65,6 +66,7 @@ struct TraceRequest {
   /// Both ways of a branch on data are to be in the graph, where that can be (branches.h). `way`: the one to trace.
   bool branches = false;
   bool copies_results = false;  // what ways return of arrays from outside may be copies, where other ways compute them
+  int most_in_ways = std::numeric_limits<int>::max();  // operations, in all traces of ways together
   struct TracedWay* way = nullptr;
   /// What torch's questions whether code is compiled are answered. Not given: false as in CPython, and true if that
   /// trace breaks where the other does not.

@@ -412,3 +412,13 @@ def test_ints_that_change_and_have_no_place_in_a_dtype_raise(library, statement,
                 found.append((type(error), str(error), m.tolist()))
         assert found[1] == found[0], n
     assert framejit.cache_info()["internal_errors"] == 0
+
+
+@pytest.mark.parametrize("f", [lambda x, b: np.clip(x, 0, b), lambda x, b: np.clip(x, None, b), lambda x, b: np.clip(x, b, None)])
+@pytest.mark.parametrize("bound", [np.array([1, 2], "int8"), np.array(2, "float32"), np.float16(3), 2, 2.5])
+def test_what_clip_is_given_first_has_a_dtype(f, bound):
+    """A Python number too, unlike the bounds."""
+    compiled = framejit.compile(f, retire=False)
+    for x in (3, 4, 2.5, 3.5, np.int8(3), True, np.ones(2, "float32"), [1, 2]):
+        ours, eager = compiled(x, bound), f(x, bound)
+        assert type(ours) is type(eager) and ours.dtype == eager.dtype and repr(ours) == repr(eager)

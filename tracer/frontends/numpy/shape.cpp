@@ -746,11 +746,13 @@ V numpy_clip(Tracer& tracer, const Arguments& arguments) {
   const bool has_low = low && !tracer.is_none(low), has_high = high && !tracer.is_none(high);
   V out = p.absent("out") ? nullptr : p["out"];
   if (!has_low && !has_high) p.refuse("no bound");
+  V given = p.required("a");
+  if (!array_of(given)) given = V(numpy_array(tracer, given));  // a Python number has a dtype here
   // One bound is the ufunc minimum or maximum; two are min(max(x, low), high) in one loop, NaN propagating.
-  if (!has_high) return numpy_ufunc(tracer, "maximum", {p.required("a"), low}, out);
-  if (!has_low) return numpy_ufunc(tracer, "minimum", {p.required("a"), high}, out);
+  if (!has_high) return numpy_ufunc(tracer, "maximum", {given, low}, out);
+  if (!has_low) return numpy_ufunc(tracer, "minimum", {given, high}, out);
   Arguments bound;
-  bound.positional = {p.required("a"), low, high};
+  bound.positional = {given, low, high};
   if (out) bound.keywords.emplace_back("out", out);
   auto lowering = [](Tracer& t, const std::vector<ValueId>& in, DType loop) -> std::vector<ValueId> {
     const bool boolean = loop == DType::Bool;
