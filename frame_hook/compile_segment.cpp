@@ -11,6 +11,7 @@
 #include "cpython/signals.h"
 #include "frame_hook/backends.h"
 #include "frame_hook/c_stack.h"
+#include "frame_hook/cache/savings.h"
 #include "frame_hook/cache/segment_bytes.h"
 #include "frame_hook/compared_call.h"
 #include "frame_hook/graphs/graph_passes.h"
@@ -224,7 +225,7 @@ bool joins_branches(const FunctionState& state, const Options& options) {
 
 /// Operations traced to join ways in a call of a function that runs without it.
 constexpr int kMostInWays = 4000;
-constexpr std::uint64_t kUsesBeforeWays = 8;  // of a piece that ends at a branch on data
+constexpr double kNanosecondsOfBreak = 1500;  // at a branch on data: what another piece costs, about
 
 /// `joined`: see join_ways. Any other piece is none then.
 Compiled compile_piece(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values,
@@ -370,13 +371,14 @@ bool may_join_ways(const FunctionState& state, const CodeCache& cache, const Seg
   if (segment.nodes > kMostInWays && !warming_up) return false;
   const Options& options = cache.options();
   if (!joins_branches(state, options)) return false;
-  const bool used = options.join_branches.has_value() || segment.uses >= kUsesBeforeWays;
-  return warming_up || (used && options.on_recompile == "compile");
+  const bool pays = double(cache.data_breaks) * kNanosecondsOfBreak >= compile_nanoseconds(segment);
+  return warming_up || ((options.join_branches || pays) && effective_options(state).on_recompile == "compile");
 }
 
 bool join_ways(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values,
                const Segment& segment) {
   segment.ways_tried = true;
+  cache.data_breaks = 0;
   const Compiled joined = compile_piece(state, cache, thread, values, 0, {}, false, true);
   if (joined.raised || !joined.segment) return !joined.raised;
   state.events->withdraw(segment.graph.get());

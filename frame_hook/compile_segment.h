@@ -30,8 +30,8 @@ inline constexpr const char* kMemoryRanOut = "memory ran out while it was compil
 Compiled compile_segment(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values,
                          int entry, const std::vector<bool>& decisions, bool interruptible);
 
-/// Whether a piece from the function's start that ends at a branch on data has been used so often that one with all
-/// ways to the function's end (tracer/branches.h) is to be tried in its place.
+/// Whether a piece from the function's start that ends at a branch on data, and those behind it, have cost so much that
+/// one with all ways to the function's end (tracer/branches.h) is to be tried in its place.
 bool may_join_ways(const FunctionState& state, const CodeCache& cache, const Segment& segment);
 /// Tries it, once. False: an error is set that the user must see.
 bool join_ways(FunctionState& state, CodeCache& cache, PyThreadState* thread, const FrameValues& values,

@@ -576,6 +576,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       }
       if (segment->exit.kind == Exit::Kind::Return) return finish(scratch.update().result.release());
       begun = true;
+      cache.data_breaks += segment->exit.reason == BreakReason::BranchOnData;
       next = segment->exit.instruction;
       if (segment->exit.kind == Exit::Kind::Handover) {
         fj_leave_recursion(thread);

@@ -95,8 +95,8 @@ struct ProgramCond {
 };
 
 /// Passes, while the byte in `condition` and then what the last pass has given are true. A pass is a program of
-/// ProgramParts::branches: its inputs are those `given`, of which the first become the results, its outputs a bool[] and
-/// the states for the next pass; all are row-major.
+/// ProgramParts::branches: its inputs are those `given`, of which the first become the results, its outputs a bool[]
+/// and the states for the next pass; all are row-major.
 struct ProgramLoop {
   int condition = -1;
   std::vector<int> given, results;

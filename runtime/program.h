@@ -25,8 +25,8 @@ struct Call {
   std::span<const ArrayRef> inputs;         // as graph inputs; borrowed
   std::span<std::int64_t> symbols;          // values by SymbolId; derived ones are filled in by run()
   std::span<ArrayRef> outputs;              // filled on success: new references
-  /// Of a program inside of another: where its outputs are to be, in place of `outputs`. The outer one has their memory,
-  /// and gives it up if this one fails.
+  /// Of a program inside of another: where its outputs are to be, in place of `outputs`. The outer one has their
+  /// memory, and gives it up if this one fails.
   std::span<char* const> places = {};
   /// The references to `inputs`, if the caller hands them over. A program may release an array once nothing of it reads
   /// the array again, and clears the object here; what is left is the caller's to release.

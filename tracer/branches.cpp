@@ -261,7 +261,8 @@ V with_own_results(TraceRun& t, const V& result) {
   std::map<const Value*, V> copies;  // what is returned twice is one array still
   const auto own = [&](const V& value) {
     const auto* array = as<ArrayValue>(value);
-    if (!t.request.copies_results || !array || !value->source || !array->view.empty() || array->is_view || array->numpy_scalar || array->parameter ||
+    if (!t.request.copies_results) return computed_number(t, value);
+    if (!array || !value->source || !array->view.empty() || array->is_view || array->numpy_scalar || array->parameter ||
         !array->writeable || t.requires_gradient(*array))
       return computed_number(t, value);
     V& copy = copies[value.get()];

@@ -45,7 +45,8 @@ V at(TraceRun& t, Frame& frame, const StatePlace& place) {
 /// The tuples around it are made anew.
 void put(TraceRun& t, Frame& frame, const StatePlace& place, V value) {
   for (std::size_t depth = place.size(); --depth > 0;) {
-    std::vector<V> items = own_tuple(at(t, frame, StatePlace(place.begin(), place.begin() + std::ptrdiff_t(depth))))->items;
+    const V around = at(t, frame, StatePlace(place.begin(), place.begin() + std::ptrdiff_t(depth)));
+    std::vector<V> items = own_tuple(around)->items;
     items[std::size_t(place[depth])] = std::move(value);
     value = Tracer::tuple(std::move(items));
   }

@@ -297,10 +297,7 @@ def _named(text, names):
 
 def _names_while_tracing(capture, declared):
     """By symbol, the name of its Dim: of symbols too that are others in the graph, because the code needs them to be equal."""
-    shapes = {}
-    for kind, text, *_ in capture.found["guards"]:
-        if kind == "Array" and (array := re.fullmatch(r"(.*): \w+\[(.*?)\].*", text)):
-            shapes[array[1]] = array[2].split(", ")
+    shapes = {source[0]: array[2] for kind, _, _, source, *_, array in capture.found["guards"] if kind == "Array"}
     return {shapes[source][axis]: name for source, axis, name, *_ in declared if name and source in shapes}
 
 

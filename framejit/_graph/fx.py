@@ -61,10 +61,12 @@ def _writer(core):
             results = [self.names[value] for value in node.results]
             bodies = [self.way(body, node, own + word, parameters, results) for body, word in zip(node.bodies, "te")]
             sizes = self.sizes_in(bodies)
-            functions = [self.define_function(own + word, [*parameters, *sizes], body, results) for body, word in zip(bodies, "te")]
-            given = [*map(self.value, node.operands[1:]), *map(code.name, sizes)]
-            self.body.append(code.assigned(results, code.expression("cond_(condition, first, second, given)", condition=self.value(node.operands[0]),
-                                                                    first=functions[0], second=functions[1], given=tuple(given))))
+            first, second = (self.define_function(own + word, [*parameters, *sizes], body, results)
+                             for body, word in zip(bodies, "te"))
+            condition, *given = map(self.value, node.operands)
+            self.body.append(code.assigned(results, code.expression(
+                "cond_(condition, first, second, given)", condition=condition, first=first, second=second,
+                given=(*given, *map(code.name, sizes)))))
 
         def loop(self, node, number):
             """torch.while_loop: the bool that the last pass has given comes before the states."""
@@ -73,8 +75,8 @@ def _writer(core):
             body = self.way(node.bodies[0], node, own + "p", parameters, [goes, *states])
             sizes = self.sizes_in([body])
             given = [*parameters, *sizes]
-            asks = self.define_function(own + "c", [own + "g", *given], [code.statement("result = x.clone()", result=code.name(goes),
-                                                                                        x=code.name(own + "g"))], [goes], one=True)
+            asked = code.statement("result = x.clone()", result=code.name(goes), x=code.name(own + "g"))
+            asks = self.define_function(own + "c", [own + "g", *given], [asked], [goes], one=True)
             does = self.define_function(own + "b", [own + "g", *given], body, [goes, *states])
             first, *values = map(self.value, node.operands)
             self.body.append(code.assigned([goes, *states], code.expression(
@@ -82,12 +84,14 @@ def _writer(core):
                 others=(*values[len(states):], *map(code.name, sizes)))))
 
         def sizes_in(self, bodies):
-            used = {tree.id for body in bodies for statement in body for tree in ast.walk(statement) if isinstance(tree, ast.Name)}
+            trees = (tree for body in bodies for statement in body for tree in ast.walk(statement))
+            used = {tree.id for tree in trees if isinstance(tree, ast.Name)}
             return sorted(self.known & used)
 
         def define_function(self, name, parameters, body, results, one=False):
             made = code.name(results[0]) if one else tuple(map(code.name, results))
-            self.body.append(code.definition(name, code.plain_parameters(parameters), [*body, code.statement("return made", made=made)]))
+            body = [*body, code.statement("return made", made=made)]
+            self.body.append(code.definition(name, code.plain_parameters(parameters), body))
             return code.name(name)
 
     try:
@@ -167,7 +171,8 @@ class _Outgoing:
         self.graph, self.core, self.functional = graph, graph._as_core(), functional
         for node in _all_nodes(graph):
             if node._has_check():
-                raise GraphError(f"{node} is a check (a raise or assert on one way, or the range of a Python number): these have no form in torch.fx")
+                raise GraphError(f"{node} is a check (a raise or assert on one way, or the range of a Python number): "
+                                 "these have no form in torch.fx")
         for node in self.core.nodes:
             if node.op in ("nonzero", "as_size"):
                 raise GraphError(f"{_told(self.core, node)} gives a size: those that depend on data have no form in torch.fx")
@@ -230,8 +235,8 @@ class _Outgoing:
         import numpy
 
         operators = torch.ops.higher_order
-        space = {"numpy": numpy, "math": math, "torch": _FactoryFunctions(torch), "at_": at, "cond_": operators.cond, "while_": operators.while_loop,
-                 **writer.externs}
+        space = {"numpy": numpy, "math": math, "torch": _FactoryFunctions(torch), "at_": at,
+                 "cond_": operators.cond, "while_": operators.while_loop, **writer.externs}
         run = code.function(writer.definition, space, f"<graph of {self.core.name}>")
         writes, count = [i for i, _ in self.core.writes], len(self.core.outputs)
 

@@ -58,7 +58,7 @@ def _are_alternatives(first, second):
 
 @_marked
 def _own_tensors(values, beside, gradients):
-    """Whether all are tensors that show no memory but their own, none of those `beside`, and, unless `gradients`, none needs a gradient."""
+    """Whether all are tensors with memory of their own, and none of those `beside`; unless `gradients`, none needs one."""
 
 
 @_marked
@@ -345,7 +345,8 @@ def while_loop(cond_fn, body_fn, carried_inputs):
             return tree_unflatten(leaves, spec)
         made, found = tree_flatten(body_fn(*tree_unflatten(leaves, spec)))
         if found != spec or not _are_carried(made) or not _own_tensors(made, leaves, False) or not all([
-                new.dtype == old.dtype and new.shape == old.shape and new.stride() == old.stride() for new, old in zip(made, leaves)]):
+                new.dtype == old.dtype and new.shape == old.shape and new.stride() == old.stride()
+                for new, old in zip(made, leaves)]):
             _left_to_torch("a pass that gives something else than it is given")
         leaves = tuple(made)
 

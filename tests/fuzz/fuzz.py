@@ -21,6 +21,7 @@ import array_loops  # noqa: E402
 import case  # noqa: E402
 import grow  # noqa: E402
 import loops  # noqa: E402
+import numbers_of_all_kinds  # noqa: E402
 import shrink  # noqa: E402
 import ways  # noqa: E402
 from harness import torch  # noqa: E402
@@ -28,6 +29,7 @@ from harness import torch  # noqa: E402
 PATIENCE = 90  # seconds of silence after which a worker hangs; only this command, not the tests, has such a limit
 KINDS = {
     "calls": (grow.program, case.check),
+    "numbers": (numbers_of_all_kinds.program, case.check),
     "ways": (ways.program, ways.check),
     "loops": (loops.program, loops.check),
     "array-loops": (array_loops.program, loops.check),
@@ -104,7 +106,7 @@ def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", choices=list(KINDS), default="calls", help="ways: capture, export, files and machine code too; loops: over scalars and elements; array-loops: over parts of arrays; locals: all at exceptions too")
+    parser.add_argument("--kind", choices=list(KINDS), default="calls", help="numbers: expressions of all kinds of numbers; ways: capture, export, files and machine code too; loops: over scalars and elements; array-loops: over parts of arrays; locals: all at exceptions too")
     parser.add_argument("--lib", choices=["numpy", "torch"], help="one library; else both, where torch is installed")
     parser.add_argument("--device", default="cpu", help="where torch's arrays are: cuda")
     parser.add_argument("--no-shrink", action="store_true", help="report only the seeds")
@@ -133,8 +135,9 @@ def main(words=None):
                 failures += 1
                 print(f"\n---- program {seed}, {lib}: {wrong}", flush=True)
                 if not arguments.no_shrink:
-                    small, found = shrink.shrink(shrink.in_child(functools.partial(grown, seed, lib)), options_of(arguments.kind, seed), check=check,
-                                                patience=arguments.patience)
+                    program = shrink.in_child(functools.partial(grown, seed, lib))
+                    small, found = shrink.shrink(program, options_of(arguments.kind, seed), check=check,
+                                                 patience=arguments.patience)
                     print(f"# {found and found[1]}\n{case.as_test(small, f'program_{seed}_of_{lib}')}", flush=True)
             if done % 500 == 0:
                 print(f"{lib}: {done} programs, {failures} differ, {time.monotonic() - started:.0f} s", flush=True)

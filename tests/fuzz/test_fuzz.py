@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import grow
+import numbers_of_all_kinds
 from case import Case, Difference, check
 from harness import both_libraries, same_as_eager
 from fuzz import options_of
@@ -31,6 +32,16 @@ def test_random_programs_do_what_eager_does(lib, block):
             warnings.warn(f"program {seed} of {lib.name} differs, which is known: {known}")
         else:
             assert known is None, f"program {seed} of {lib.name} no longer differs ({known}): take it out of KNOWN"
+
+
+@both_libraries
+@pytest.mark.parametrize("first", range(0, 120, 30))
+def test_numbers_of_all_kinds_do_what_eager_does(lib, first):
+    for seed in range(first, first + 30):
+        try:
+            check(numbers_of_all_kinds.program(seed, lib.name))
+        except Difference as difference:
+            raise AssertionError(f"`./run fuzz --kind numbers --lib {lib.name} --seed {seed} --programs 1`: {difference}") from None
 
 
 def test_programs_depend_on_the_seed_alone():

@@ -25,5 +25,6 @@ def test_each_way_gives_what_eager_gives(lib, block):
         except Difference as difference:
             raise AssertionError(f"program {seed}: `./run fuzz --kind ways --lib {lib.name} --seed {seed} --programs 1`: {difference}") from None
     assert branches >= BLOCK // 8  # are in the graphs of programs that have some
-    assert set(answered) == {name for name, *_ in ways._ways(None, None, None)}
+    names = {name for name, *_ in ways._ways(None, None, None)}
+    assert set(answered) == (names if lib.name == "torch" else names - {"fx"})
     assert answered["compile"] >= BLOCK // 2 and min(answered.values()) >= BLOCK // 8, answered

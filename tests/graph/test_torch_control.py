@@ -18,7 +18,8 @@ def cond(x, y):
 
 
 def cond_of_a_tree(x, y):
-    made = torch.cond((x > 1).any(), lambda a, b: {"z": a * 2, "w": b + 1}, lambda a, b: {"z": a + 1, "w": b * 2}, (x, y))
+    made = torch.cond((x > 1).any(), lambda a, b: {"z": a * 2, "w": b + 1}, lambda a, b: {"z": a + 1, "w": b * 2},
+                      (x, y))
     return made["z"] * made["w"]
 
 
@@ -42,7 +43,8 @@ def swapped(x, y):
 
 
 def while_of_a_tree(x, y):
-    state = torch.while_loop(lambda s: s["n"] < y.max() * 2, lambda s: ({"n": s["n"] + 1, "a": s["a"] + y},), ({"n": torch.tensor(0), "a": x},))
+    state = torch.while_loop(lambda s: s["n"] < y.max() * 2, lambda s: ({"n": s["n"] + 1, "a": s["a"] + y},),
+                             ({"n": torch.tensor(0), "a": x},))
     return state[0]["a"]
 
 
@@ -58,7 +60,8 @@ def pairs():
         yield tuple(torch.randn(5, generator=generator) * (.2 + seed % 4) + (seed % 3 - 1) for _ in range(2))
 
 
-CONDS, WHILES = [cond, cond_of_a_tree, cond_in_cond], [while_loop, while_on_data, swapped, while_of_a_tree, cond_in_while]
+CONDS = [cond, cond_of_a_tree, cond_in_cond]
+WHILES = [while_loop, while_on_data, swapped, while_of_a_tree, cond_in_while]
 
 
 @pytest.fixture(autouse=True)
@@ -86,9 +89,8 @@ def test_a_file_has_it(f, tmp_path):
 
 
 def test_a_compiled_loop_of_torchs_becomes_one_piece():
-    compiled, (x, y) = framejit.compile(while_on_data, retire=False), next(pairs())
-    for _ in range(12):
-        compiled(x, y)
+    compiled, (x, y) = framejit.compile(while_on_data, retire=False, join_branches=True), next(pairs())
+    compiled(x, y)
     before = framejit.cache_info()["hits"]
     same(compiled(x * 7, y), while_on_data(x * 7, y))
     assert framejit.cache_info()["hits"] == before + 1
@@ -100,8 +102,8 @@ def test_gradients_of_cond_are_torchs():
     def f(x):
         return torch.cond(x.sum() > 0, lambda a: a * w, lambda a: a - w * w, (x,)).sum()
 
-    compiled, (x, _) = framejit.compile(f, retire=False), next(pairs())
-    for given in [x] * 12 + [-x, x * 2]:
+    compiled, (x, _) = framejit.compile(f, retire=False, join_branches=True), next(pairs())
+    for given in [x, x, -x, x * 2]:
         found = []
         for function in (f, compiled):
             w.grad = None
@@ -131,12 +133,12 @@ def test_what_torch_refuses_or_takes_otherwise_is_torchs(f):
             except Exception as error:
                 outcomes.append(type(error))
     for one in outcomes[1:]:
-        torch.testing.assert_close(one, outcomes[0]) if isinstance(one, tuple) and not isinstance(one[0], type) else None
         assert str(one) == str(outcomes[0])
 
 
 FX = CONDS + WHILES + [f for f in test_branches.PROGRAMS if f is not test_branches.number] + [
-    test_loops_on_data.while_loop, test_loops_on_data.swapped, test_loops_on_data.early_return, test_loops_on_data.behind_a_branch]
+    test_loops_on_data.while_loop, test_loops_on_data.swapped, test_loops_on_data.early_return,
+    test_loops_on_data.behind_a_branch]
 
 
 @pytest.mark.parametrize("f", FX, ids=lambda f: f.__name__)

@@ -383,18 +383,59 @@ def test_a_derivative_beside_such_a_float():
     assert info["graphs"] == 2 and info["breaks"] == 0 and info["eager_replays"] == 0
 
 
-INTO_TENSORS = ["m[2] = v", "m[:] = v", "m[m > 0] = v", "m.fill_(v)", "m.masked_fill_(m > 0, v)", "m = m.masked_fill(m > 0, v)", "m = m.clamp(max=v)",
-                "m = torch.clamp_min(m, v)", "m = torch.where(m > 0, m, v)", "m = torch.full((3,), v, dtype=m.dtype)", "m = torch.full_like(m, v)",
-                "m = m.new_full((2,), v)", "m = m.new_tensor(v)", "m = torch.tensor(v, dtype=m.dtype) + m", "m = torch.tensor([v, 1], dtype=m.dtype)",
-                "m = torch.add(m, 1, alpha=v)", "m = torch.sub(m, m, alpha=v)", "m.add_(1, alpha=v)", "m = torch.nn.functional.pad(m, (1, 1), value=v)",
-                "m = m + v", "m = m == v", "m = m < v", "m = m * v", "m = v - m", "m = m // v", "m = m.index_fill(0, torch.tensor([0]), v)"]
-INTO_ARRAYS = ["m[2] = v", "m[:] = v", "m[m > 0] = v", "m.fill(v)", "m = m + v", "m = np.full((3,), v, dtype=m.dtype)", "m = np.where(m > 0, m, v)",
-               "m = m.clip(None, v)", "m = np.full_like(m, v)", "m = np.array([v, 1], dtype=m.dtype)", "np.copyto(m, v)", "m = np.pad(m, 1, constant_values=v)",
-               "m = np.arange(v, v + 3, dtype=m.dtype)", "m = m == v", "m = v - m", "np.add.at(m, [0], v)", "m = np.append(m, v)"]
+INTO_TENSORS = """
+    m[2] = v
+    m[:] = v
+    m[m > 0] = v
+    m.fill_(v)
+    m.masked_fill_(m > 0, v)
+    m = m.masked_fill(m > 0, v)
+    m = m.clamp(max=v)
+    m = torch.clamp_min(m, v)
+    m = torch.where(m > 0, m, v)
+    m = torch.full((3,), v, dtype=m.dtype)
+    m = torch.full_like(m, v)
+    m = m.new_full((2,), v)
+    m = m.new_tensor(v)
+    m = torch.tensor(v, dtype=m.dtype) + m
+    m = torch.tensor([v, 1], dtype=m.dtype)
+    m = torch.add(m, 1, alpha=v)
+    m = torch.sub(m, m, alpha=v)
+    m.add_(1, alpha=v)
+    m = torch.nn.functional.pad(m, (1, 1), value=v)
+    m = m + v
+    m = m == v
+    m = m < v
+    m = m * v
+    m = v - m
+    m = m // v
+    m = m.index_fill(0, torch.tensor([0]), v)
+""".strip().splitlines()
+INTO_ARRAYS = """
+    m[2] = v
+    m[:] = v
+    m[m > 0] = v
+    m.fill(v)
+    m = m + v
+    m = np.full((3,), v, dtype=m.dtype)
+    m = np.where(m > 0, m, v)
+    m = m.clip(None, v)
+    m = np.full_like(m, v)
+    m = np.array([v, 1], dtype=m.dtype)
+    np.copyto(m, v)
+    m = np.pad(m, 1, constant_values=v)
+    m = np.arange(v, v + 3, dtype=m.dtype)
+    m = m == v
+    m = v - m
+    np.add.at(m, [0], v)
+    m = np.append(m, v)
+""".strip().splitlines()
+STORES = [pytest.param(torch, text.strip(), marks=needs_torch) for text in INTO_TENSORS]
+STORES += [(np, text.strip()) for text in INTO_ARRAYS]
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int8", "uint8"])
-@pytest.mark.parametrize("library, statement", [pytest.param(torch, text, marks=needs_torch) for text in INTO_TENSORS] + [(np, text) for text in INTO_ARRAYS])
+@pytest.mark.parametrize("library, statement", STORES)
 def test_ints_that_change_and_have_no_place_in_a_dtype_raise(library, statement, dtype):
     """The first ones fit: what follows is asked of each call's number."""
     space = {"torch": torch, "np": np}
@@ -414,7 +455,8 @@ def test_ints_that_change_and_have_no_place_in_a_dtype_raise(library, statement,
     assert framejit.cache_info()["internal_errors"] == 0
 
 
-@pytest.mark.parametrize("f", [lambda x, b: np.clip(x, 0, b), lambda x, b: np.clip(x, None, b), lambda x, b: np.clip(x, b, None)])
+@pytest.mark.parametrize("f", [lambda x, b: np.clip(x, 0, b), lambda x, b: np.clip(x, None, b),
+                               lambda x, b: np.clip(x, b, None)])
 @pytest.mark.parametrize("bound", [np.array([1, 2], "int8"), np.array(2, "float32"), np.float16(3), 2, 2.5])
 def test_what_clip_is_given_first_has_a_dtype(f, bound):
     """A Python number too, unlike the bounds."""

@@ -1,4 +1,4 @@
-"""Compiled functions whose first graph keeps ending at a branch or loop on data: one graph of all ways takes its place."""
+"""Compiled functions whose first graph keeps ending at a branch or loop on data: one graph of all ways replaces it."""
 import numpy as np
 import pytest
 
@@ -68,10 +68,10 @@ def pieces(compiled, x):
     return framejit.cache_info()["hits"] - before
 
 
-def used(f, x, calls=12, **options):
+def used(f, x, calls=3, join_branches=True):
     """Compiled, and called so often."""
     framejit.reset()
-    compiled = framejit.compile(f, retire=False, **options)
+    compiled = framejit.compile(f, retire=False, join_branches=join_branches)
     for _ in range(calls):
         outcome(compiled, x)
     return compiled
@@ -90,11 +90,15 @@ def test_all_ways_are_one_piece_and_give_what_eager_gives(f, library):
         assert framejit.cache_info()["internal_errors"] == 0
 
 
-def test_a_piece_is_used_for_a_while_first():
+def test_breaks_are_to_cost_what_compiling_does_first():
     x = np.asarray(VALUES[0])
-    assert pieces(used(branches, x, 4), x) == 2
-    assert pieces(used(branches, x, 1, join_branches=True), x) == 1
-    assert pieces(used(branches, x, 40, join_branches=False), x) == 2
+    assert pieces(used(branches, x, 100, None), x) == 2
+    assert pieces(used(branches, x, 3000, None), x) == 1
+    assert pieces(used(branches, x, 1, True), x) == 1
+    assert pieces(used(branches, x, 3000, False), x) == 2
+    # A pass of a loop is a break.
+    assert pieces(used(iterates, x, 20, None), x) > 3
+    assert pieces(used(iterates, x, 600, None), x) == 1
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -126,7 +130,7 @@ def test_what_can_not_be_one_graph_stays_two(library):
             given = x * value, x * value
             assert_same(compiled(given[0]), f(given[1]))
             assert_same(*given)
-    assert len(seen) == 12 + 2 + 1  # pieces() calls it, and the last loop, with 1 alone, compiled and as it is
+    assert len(seen) == 3 + 1 + 2  # used() and pieces(), and the loop with 1, compiled and as it is
     kept = library.ones(4, dtype=library.float64)
     compiled = used(returns_what_it_is_given, kept)
     assert compiled(kept) is kept
@@ -171,11 +175,13 @@ def test_warm_up_joins_and_later_calls_compile_nothing():
     with framejit.options(on_recompile="error"):
         for _ in range(20):
             compiled(-x)
-    compiled = used(branches, x, 4)
+    compiled = used(branches, x, 4, None)
     with framejit.options(on_recompile="error"):
-        for _ in range(20):
+        for _ in range(3000):
             compiled(x)
-    assert pieces(compiled, x) in (1, 2)
+        assert pieces(compiled, x) == 2
+    compiled(x)
+    assert pieces(compiled, x) == 1
 
 
 @needs_torch

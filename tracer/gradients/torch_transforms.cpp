@@ -430,8 +430,10 @@ V torch_transform(TraceRun& t, const std::string& marker, const std::vector<V>& 
   if (marker == "batched_results") return batched_results(t, arguments.at(0));
   if (marker == "are_alternatives") return are_alternatives(t, arguments.at(0), arguments.at(1));
   if (marker == "own_tensors") return own_tensors(t, arguments.at(0), arguments.at(1), arguments.at(2));
-  if (marker == "joins_branches")
-    return t.boolean((t.request.way || t.request.branches) && t.transforms->depth == 0 && t.transforms->of_torch.empty());
+  if (marker == "joins_branches") {
+    const bool inside = t.transforms->depth > 0 || !t.transforms->of_torch.empty();
+    return t.boolean((t.request.way || t.request.branches) && !inside);
+  }
   if (marker == "with_axis_at") return with_axis_at(t, arguments.at(0), arguments.at(1));
   if (marker == "left_to_torch") leave(text_of(t.constant_object(arguments.at(0))));
   return nullptr;

@@ -279,9 +279,11 @@ ValueId value_of(Tracer& tracer, const TorchOperand& operand, DType dtype, bool 
 double torch_number(Tracer& tracer, const Parameters& p, const char* name, double otherwise) {
   const double number = p.number(name, otherwise);
   const DType dtype = torch_tensor(tracer, p.required("input"))->dtype;
-  const auto whole = [&] { return SymDim(std::int64_t(number)); };
-  const bool fits = is_float(dtype) ? !std::isfinite(number) || std::abs(number) <= largest(dtype)
-                                    : !is_integer(dtype) || (std::abs(number) < 0x1p62 && has_integer(tracer, dtype, whole()));
+  bool fits = true;
+  if (is_float(dtype))
+    fits = !std::isfinite(number) || std::abs(number) <= largest(dtype);
+  else if (is_integer(dtype))
+    fits = std::abs(number) < 0x1p62 && has_integer(tracer, dtype, std::int64_t(number));
   if (!fits) p.refuse("a number that does not fit the tensor's dtype");
   return number;
 }
