@@ -72,6 +72,8 @@ class Ways {
                                    [](const auto& way) { return way.second.end == TracedWay::End::Return; });
     if (main == ways_.end()) apart("no way leaves the loop");
     if (main->second.events.empty()) apart("no way meets it");
+    // A branch of a graph gives something: what fails or warns on a way would be lost.
+    if (main->second.graph().outputs.empty()) apart("no way returns an array");
     for (const auto& [decisions, way] : ways_) check(main->second, way);
     TracedWay way = new_way(main->first);
     way.join = [&](Graph& graph, GuardSet& guards, Segment& segment) { join(main->second, graph, guards, segment); };

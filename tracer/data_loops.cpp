@@ -394,6 +394,13 @@ void check_aliases(TraceRun& t, Frame& frame, const OpenLoop& open, bool again) 
     if (is_written(i) && !open.alone[i]) refuse(t, "which changes an array that may be seen elsewhere: copy it first");
 }
 
+/// A tensor's `_version` counts writes, and how many there were in a loop is not known. Captured graphs have none.
+void check_version(TraceRun& t, const V& value) {
+  const auto* array = value && !t.request.copies_results ? as<ArrayValue>(value) : nullptr;
+  if (array && array->library == Library::Torch && (*array->torch_version != 0 || array->storage->library_version != 0))
+    refuse(t, "of a tensor that is written in place");
+}
+
 /// By state, what the pass gives.
 void give(TraceRun& t, Frame& frame, const OpenLoop& open, bool again) {
   TracedWay::Loop& loop = t.request.way->loops[open.number];
@@ -414,6 +421,8 @@ void give(TraceRun& t, Frame& frame, const OpenLoop& open, bool again) {
       loop.given.push_back({});
       continue;
     }
+    check_version(t, now);
+    check_version(t, open.first[i]);
     const auto found = form_of(t, now);
     if (found && found->gradient && !form.gradient) {
       LoopPlan& plan = (*t.request.way->plans)[open.key];

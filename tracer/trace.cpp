@@ -332,7 +332,13 @@ TraceResult trace(const TraceRequest& given) {
       Exit& exit = result.segment->exit;
       if (request.branches && exit.kind == Exit::Kind::Break && exit.reason == BreakReason::BranchOnData) {
         std::string why;
-        if (auto joined = trace_ways(request, why, trace_segment))
+        auto joined = trace_ways(request, why, trace_segment);
+        if (joined && joined->derivative && !request.copies_results) {
+          // It saves for all ways: a write into what the way taken has not saved would be an error of backward.
+          why = "a derivative goes through it";
+          joined = nullptr;
+        }
+        if (joined)
           result.segment = std::move(joined);
         else
           exit.detail += "; both ways are not in one graph: " + why;

@@ -333,6 +333,7 @@ def _stack(model, rows):
 
 
 def _top(model, input, count, axis, largest):
+    _refuse(not input.shape, "an array of no axes, sorted")
     axis = axis % len(input.shape) if axis is not None else None
     _refuse(input.dtype == "u64", "sorting uint64; cast it")
     wide = model.wide(input)
@@ -347,7 +348,7 @@ def _topk(model, input, k, dim=-1, largest=True, sorted=True):
 
 
 def _sort(model, input, dim=-1, descending=False, stable=None):
-    return _top(model, input, input.shape[dim], dim, descending)
+    return _top(model, input, input.shape[dim] if input.shape else 1, dim, descending)
 
 
 def _numpy_sort(model, a, axis=-1, kind=None, order=None, stable=None):

@@ -77,7 +77,9 @@ replay.__framejit_replay__ = True  # where it raises, the function as written ru
 
 
 def _needs_torch(graph):
-    return any(node.op == "extern_call" or any(dtype == "bf16" for dtype, _ in node.types) for node in graph.nodes)
+    return any(any(map(_needs_torch, node.bodies)) if node.op in ("cond", "loop") else
+               node.op == "extern_call" or operations[node.op][0] is _no_numpy or any(dtype == "bf16" for dtype, _ in node.types)
+               for node in graph.nodes)
 
 
 class _Writer:

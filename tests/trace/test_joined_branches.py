@@ -1,4 +1,6 @@
 """Compiled functions whose first graph keeps ending at a branch or loop on data: one graph of all ways replaces it."""
+import warnings
+
 import numpy as np
 import pytest
 
@@ -184,8 +186,97 @@ def test_warm_up_joins_and_later_calls_compile_nothing():
     assert pieces(compiled, x) == 1
 
 
+def fails_on_one_way(x):
+    if x.sum() > 5:
+        return None
+    if x.sum() < 0:
+        raise ValueError("negative")
+    return None
+
+
+def asserts_on_one_way(x):
+    if x.sum() > 5:
+        return 1
+    if not x.sum() > 0:
+        raise ValueError("not positive")
+    return 1
+
+
+def fails_deep_inside(x):
+    if x.sum() > 5:
+        if x.sum() > 50:
+            raise ValueError("too much")
+        y = x + 1
+    else:
+        y = x - 1
+    return y.shape
+
+
+def fails_in_a_loop(x):
+    n = 0
+    while n < x.sum():
+        n += 1
+        if n > 5:
+            raise ValueError(n)
+
+
+def warns_on_one_way(x):
+    if x.sum() > 5:
+        x / 0
+    else:
+        np.log(x - 1)
+
+
+@pytest.mark.parametrize("f", [fails_on_one_way, asserts_on_one_way, fails_deep_inside, fails_in_a_loop, warns_on_one_way])
+def test_ways_that_give_no_array_fail_and_warn_as_eager(f):
+    compiled = used(f, np.array([2.0]))
+    for value in (2.0, 9.0, -1.0, 20.0, 70.0):
+        found = []
+        for function in (f, compiled):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                found.append((outcome(function, np.array([value])), [str(warning.message) for warning in caught]))
+        assert found[1] == found[0]
+    with pytest.raises(framejit.GraphBreakError):
+        framejit.capture(f, np.array([2.0]))
+
+
 @needs_torch
-def test_gradients_flow_through_both_ways():
+@pytest.mark.parametrize("change", [lambda y: y.add_(1), lambda y: y.mul(2).add_(1)])
+def test_writes_in_a_loop_are_counted(change):
+    def f(x):
+        y = x * 2
+        while y.sum() < 20:
+            y = change(y)
+        return y
+
+    compiled = used(f, torch.arange(3.0))
+    for x in (torch.arange(3.0), torch.arange(3.0) * 2, torch.arange(3.0) * 10):
+        assert_same(compiled(x), f(x))
+
+
+@needs_torch
+def test_backward_rests_on_what_the_way_taken_has_saved():
+    def f(x, w):
+        if x.sum() > 0:
+            return x * w
+        return x + w
+
+    compiled = framejit.compile(f, retire=False, join_branches=True)
+    for value in (2.0, -2.0):
+        w, x = torch.ones(2, requires_grad=True), torch.tensor([value, 1.0])
+        result = compiled(x, w)
+        x.mul_(2)
+        if value > 0:
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                result.sum().backward()
+        else:
+            result.sum().backward()
+            assert torch.equal(w.grad, torch.ones(2))
+
+
+@needs_torch
+def test_pieces_are_derived():
     layer = torch.nn.Linear(3, 3, dtype=torch.float64)
 
     def f(x):
@@ -198,7 +289,7 @@ def test_gradients_flow_through_both_ways():
 
     x = torch.tensor([0.5, 1.5, 2.5], dtype=torch.float64)
     compiled = used(f, x)
-    assert pieces(compiled, x) == 1
+    assert pieces(compiled, x) == 2
     for given in (x, -x, x * 3, -x * 3):
         found = []
         for function in (f, compiled):
