@@ -31,6 +31,7 @@ class _Options(TypedDict, total=False):
     fullgraph: bool
     dynamic: bool | None
     follow: bool
+    join_branches: bool | None
     torch_is_compiling: bool | None
     disable: bool
     strict: bool
