@@ -250,8 +250,9 @@ def options(**changes):
     """Within the block, on this thread, these options hold for every compiled function that is called.
 
     changes: any options of `framejit.compile`: backend, mode, follow, cache_folder (str); fullgraph, disable, strict, retire, progress (bool);
-    dynamic, join_branches (bool or None); torch_is_compiling (bool or "auto"); threads, recompile_limit, kept_bytes, node_limit, work_limit,
-    instruction_limit, cache_bytes (int, 0 or more); tier ("auto", "quick", "optimised"). docs/options.md says what they do. Each is also an
+    dynamic, join_branches (bool or None); torch_is_compiling (bool or "auto"); threads, recompile_limit, kept_bytes,
+    node_limit, work_limit, instruction_limit, cache_bytes (int, 0 or more); tier ("auto", "quick", "optimised").
+    docs/options.md says what they do. Each is also an
     environment variable, FRAMEJIT_THREADS and the like, which holds where neither the block nor the function says otherwise.
 
     Raises TypeError for an option that does not exist or is of another type, ValueError for a value that it does not take.

@@ -133,7 +133,7 @@ class CodeCache {
   /// Operations of a piece that can be compiled within the budget, as far as that has been found out; the next piece is
   /// not tried with more.
   int bearable_nodes = std::numeric_limits<int>::max();
-  std::uint64_t data_breaks = 0;  // pieces that have ended at a branch on data since ways were last tried: see join_ways
+  std::uint64_t data_breaks = 0;  // at branches on data, since ways were last tried: see join_ways
   bool compiling = false;     // one thread at a time traces; others run eagerly meanwhile
 
   CodeCache();

@@ -77,9 +77,13 @@ replay.__framejit_replay__ = True  # where it raises, the function as written ru
 
 
 def _needs_torch(graph):
-    return any(any(map(_needs_torch, node.bodies)) if node.op in ("cond", "loop") else
-               node.op == "extern_call" or operations[node.op][0] is _no_numpy or any(dtype == "bf16" for dtype, _ in node.types)
-               for node in graph.nodes)
+    def needs(node):
+        if node.op in ("cond", "loop"):
+            return any(map(_needs_torch, node.bodies))
+        unknown = node.op == "extern_call" or operations[node.op][0] is _no_numpy
+        return unknown or any(dtype == "bf16" for dtype, _ in node.types)
+
+    return any(map(needs, graph.nodes))
 
 
 class _Writer:

@@ -58,7 +58,7 @@ def _are_alternatives(first, second):
 
 @_marked
 def _own_tensors(values, beside, gradients):
-    """Whether all are tensors with memory of their own, and none of those `beside`; unless `gradients`, none needs one."""
+    """Whether all are tensors with memory of their own, none of those `beside`; unless `gradients`, none needs one."""
 
 
 @_marked

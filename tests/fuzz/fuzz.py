@@ -106,7 +106,8 @@ def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", choices=list(KINDS), default="calls", help="numbers: expressions of all kinds of numbers; ways: capture, export, files and machine code too; loops: over scalars and elements; array-loops: over parts of arrays; locals: all at exceptions too")
+    parser.add_argument("--kind", choices=list(KINDS), default="calls",
+                        help="numbers: expressions of all kinds of numbers; ways: capture, export, files and machine code too; loops: over scalars and elements; array-loops: over parts of arrays; locals: all at exceptions too")
     parser.add_argument("--lib", choices=["numpy", "torch"], help="one library; else both, where torch is installed")
     parser.add_argument("--device", default="cpu", help="where torch's arrays are: cuda")
     parser.add_argument("--no-shrink", action="store_true", help="report only the seeds")

@@ -41,7 +41,8 @@ def test_numbers_of_all_kinds_do_what_eager_does(lib, first):
         try:
             check(numbers_of_all_kinds.program(seed, lib.name))
         except Difference as difference:
-            raise AssertionError(f"`./run fuzz --kind numbers --lib {lib.name} --seed {seed} --programs 1`: {difference}") from None
+            again = f"`./run fuzz --kind numbers --lib {lib.name} --seed {seed} --programs 1`"
+            raise AssertionError(f"{again}: {difference}") from None
 
 
 def test_programs_depend_on_the_seed_alone():
