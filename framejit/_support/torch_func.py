@@ -338,12 +338,15 @@ def while_loop(cond_fn, body_fn, carried_inputs):
     leaves, spec = tree_flatten(carried_inputs)
     leaves = tuple([leaf.clone() for leaf in leaves])  # which are what is returned if there is no pass
     while True:
+        before = [_writes_of(leaf) for leaf in leaves]
         goes = cond_fn(*tree_unflatten(leaves, spec))
         if not (isinstance(goes, torch.Tensor) and goes.dtype == torch.bool and goes.dim() == 0):
             _left_to_torch("a condition that is no tensor of one bool")
         if not goes:
             return tree_unflatten(leaves, spec)
         made, found = tree_flatten(body_fn(*tree_unflatten(leaves, spec)))
+        if before != [_writes_of(leaf) for leaf in leaves]:
+            _left_to_torch("a pass that writes into what it is given")
         if found != spec or not _are_carried(made) or not _own_tensors(made, leaves, False) or not all([
                 new.dtype == old.dtype and new.shape == old.shape and new.stride() == old.stride()
                 for new, old in zip(made, leaves)]):

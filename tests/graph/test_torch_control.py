@@ -120,6 +120,7 @@ def test_gradients_of_cond_are_torchs():
     lambda x: torch.while_loop(lambda a: 100 - a.sum().clamp(max=100), lambda a: (a * 2,), (x,)),
     lambda x: torch.cond(x.sum() > 0, lambda a: a, lambda a: a * 2, (x,)),
     lambda x: torch.while_loop(lambda a: a.sum() < 100, lambda a: [a * 2], [x]),
+    lambda x: torch.while_loop(lambda a: a.sum() < 100, lambda a: (a.add_(1) * 2,), (x,)),
     lambda x: torch.while_loop(lambda i, a: i < 5, lambda i, a: (i + 1, a * 2), (0, x)),
 ])
 def test_what_torch_refuses_or_takes_otherwise_is_torchs(f):
