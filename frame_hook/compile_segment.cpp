@@ -96,7 +96,7 @@ void record_segment(FunctionState& state, const std::shared_ptr<const Segment>& 
     event.timings = text(take_phases());
     state.events->graph(std::move(event), segment.program.get());
   }
-  if (segment.exit.kind == Exit::Kind::Break) state.events->graph_break(segment);
+  if (segment.exit.kind == Exit::Kind::Break && !segment.exit.region) state.events->graph_break(segment);
 }
 
 /// fullgraph, follow: a break is an error that explains itself.

@@ -307,6 +307,7 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       return true;
     }
     ++totals().regions_entered;
+    note_array_work(state);
     update_frame(frame, scratch.update());
     if (running->loses()) give_up("its passes are left to CPython too often");
   }
@@ -365,11 +366,12 @@ void keep_judgement(FunctionState& state, CodeCache& cache, const LoopAccount& a
 }
 
 /// How a call runs that begins with this segment. Eagerly: retired, or its turn is CPython's, in a comparison.
-bool goes_to_cpython(const FunctionState& state, const std::shared_ptr<const Segment>& segment,
+bool goes_to_cpython(FunctionState& state, const std::shared_ptr<const Segment>& segment,
                      const FrameValues& values, const GuardBindings& bindings, std::optional<ComparedCall>& compared) {
   const int size = size_class(*segment, values, bindings);
   const EagerRace::Verdict verdict = segment->races->verdict(size);
   if (verdict == EagerRace::Verdict::Open) compared.emplace(state, segment, size, bindings.symbols);
+  if (compared && compared->eagerly()) note_array_work(state);  // which a compiled call would do
   return verdict == EagerRace::Verdict::Retire || (compared && compared->eagerly());
 }
 
@@ -441,7 +443,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       instruction = step.next;
       continue;
     }
-    if (account && begun && !at_passes && account->is_cpythons(instruction)) {
+    if (account && begun && !at_passes && account->is_cpythons(instruction, array_work_besides(state))) {
       const Loop loop = account->loop_at(instruction);
       Step step{Step::Kind::Handover, instruction};
       if (account->inside_another() || has_regions(cache, loop))
@@ -583,7 +585,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         return hand_over(thread, frame, code, next);
       }
     }
-    if (account && account->is_cpythons(next)) {
+    if (account && account->is_cpythons(next, array_work_besides(state))) {
       instruction = next;
       continue;
     }

@@ -59,7 +59,7 @@ Loop LoopAccount::loop_at(int header) const {
 
 void LoopAccount::executed(int instructions) { saved_ -= kExecuted * instructions; }
 
-bool LoopAccount::is_cpythons(int instruction) {
+bool LoopAccount::is_cpythons(int instruction, std::uint64_t reached) {
   auto& loops = cache_.loops();
   while (!visits_.empty()) {
     const Loop& inside = loops[std::size_t(visits_.back().loop)];
@@ -74,13 +74,14 @@ bool LoopAccount::is_cpythons(int instruction) {
       std::any_of(visits_.begin(), visits_.end(), [&](const Visit& visit) { return visit.loop != number; });
   if (found->cpythons) return true;
   if (visits_.empty() || visits_.back().loop != number) {
-    visits_.push_back({number, 0, saved_, saved_});
+    visits_.push_back({number, 0, saved_, saved_, reached});
     return false;
   }
   Visit& visit = visits_.back();
   if (++visit.passes % kPasses != 0) return false;
-  const bool loses = saved_ < visit.began;
+  const bool loses = saved_ < visit.began && reached == visit.reached;
   visit.began = saved_;
+  visit.reached = reached;
   found->cpythons = loses;
   return loses;
 }

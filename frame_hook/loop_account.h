@@ -34,8 +34,10 @@ class LoopAccount {
   void ran(const Segment& segment, std::span<const std::int64_t> symbols);
   /// Instructions that the executor ran where CPython's evaluator is faster.
   void executed(int instructions);
-  /// The frame stands before this instruction. True: a loop begins here that is CPython's.
-  bool is_cpythons(int instruction);
+  /// The frame stands before this instruction. True: a loop begins here that is CPython's. `reached`: pieces that have
+  /// run in functions called at breaks. No estimate knows what those save: a loop that calls such is judged as part of
+  /// the whole call (segment/eager_race.h).
+  bool is_cpythons(int instruction, std::uint64_t reached);
   /// The loop whose header this is, and whether the frame is in a loop around it.
   Loop loop_at(int header) const;
   bool inside_another() const { return inside_another_; }
@@ -47,6 +49,7 @@ class LoopAccount {
     int loop;    // index into the cache's loops
     int passes;
     double entered, began;  // what was saved when the loop was entered, and when its passes were last judged
+    std::uint64_t reached;  // when they were last judged
   };
   struct Known {
     const Segment* segment;

@@ -251,4 +251,6 @@ void note_array_work(FunctionState& state) {
   array_work++;
 }
 
+std::uint64_t array_work_besides(const FunctionState& state) { return array_work - state.programs_run; }
+
 }  // namespace fj

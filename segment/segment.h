@@ -37,7 +37,7 @@ struct Exit {
   std::string file, function;          // where the user's code breaks (the inlined callee, if any)
   std::vector<std::string> calls;      // functions that lead there, the outermost first; empty: not known
   int line = 0;
-  bool region = false;                 // Loop: a region is expected to run it
+  bool region = false;                 // a region is expected to run the loop, or the loop of what is called
 };
 
 enum class SegmentStatus : std::uint8_t {

@@ -248,7 +248,7 @@ std::unique_ptr<Segment> trace_way(const TraceRequest& request, Way& way) {
 
 /// A long loop is none: its body is captured too.
 bool is_break(const Exit& exit) {
-  return exit.kind == Exit::Kind::Break ||
+  return (exit.kind == Exit::Kind::Break && !exit.region) ||
          (exit.kind == Exit::Kind::Loop && exit.reason != BreakReason::LoopTooLong);
 }
 

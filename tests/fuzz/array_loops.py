@@ -6,7 +6,7 @@ that sums are exact in any order, but for the special values of some calls.
 import random
 
 from case import Case
-from loops import Lines
+from loops import Lines, called
 
 MODES = ["record"] * 6 + ["error", "raise", "ignore"]
 
@@ -147,7 +147,7 @@ class Writer(Lines):
 
     def loop(self, depth):
         name = f"i{depth}"
-        trips = self.random.randint(3, 8) if depth else self.random.randint(12, 30)
+        trips = self.random.randint(3, 8) if depth else self.random.randint(12, 45)
         form = self.one(f"for {name} in range({trips}):", f"for {name} in range({trips}):", f"for {name} in range({trips}, 0, -1):", f"while {name} < {trips}:",
                         f"for {name}, e in enumerate(v):", f"for {name} in range(len(g)):")
         if form.startswith("while"):
@@ -182,7 +182,7 @@ def program(seed, lib):
     names = [*writer.made["v"], *writer.made["m"]]
     writer.line(f"return {', '.join(['s', 't', 'kept', *names])}")
     source = ["import numpy as np", "OPTIONS = {'retire': True}", "", "def h(x, y):", f"    {generator.choice(['return y + x[0]', 'return (x * 0.5).sum()', 'return y if y > x.max() else x[1]'])}", "",
-              "def f(v, w, u, m, g, p, q):", *writer.lines]
+              *called(random.Random(f"called {seed}"), "v, w, u, m, g, p, q", "\n".join(writer.lines))]
     layouts = ["c"] * 8 + ["strided", "fortran", "padded", "reversed", "readonly"]
 
     def call(seed, kinds, values):

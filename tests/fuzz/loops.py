@@ -6,6 +6,7 @@
 
 import contextlib
 import pathlib
+import platform
 import random
 import sys
 import warnings
@@ -83,6 +84,25 @@ class Lines:
 
     def line(self, text):
         self.lines.append("    " * self.indent + text)
+
+
+# How a function gets to a loop that is in another one, which is given the arguments {0} and has returned a tuple or not.
+CALLERS = [
+    "    return work({0})",
+    "    x = np.arange(5) * 0.5\n    r = work({0})\n    return r, x + 1",
+    "    x = np.ones(3)\n    for again in range(3):\n        r = work({0})\n        x = x * 2 - again\n    return r, x",
+    "    def between(*args):\n        return work(*args), np.arange(3) + 1\n    r, x = between({0})\n    return x * 2, r",
+    "    try:\n        return work({0})\n    finally:\n        print('left', np.arange(3) * 2)",
+    "    class Holder:\n        def __init__(self, *args):\n            self.given = args\n        def run(self):\n            return work(*self.given)\n    return Holder({0}).run(), np.zeros(2) - 1",
+    "    return [work({0}) for again in range(2)]",
+]
+
+
+def called(random, parameters, body):
+    """The lines of f: the body, or, in one of four programs, a call that leads to it."""
+    if random.random() >= 0.25:
+        return [f"def f({parameters}):", body]
+    return [f"def work({parameters}):", body, "", f"def f({parameters}):", random.choice(CALLERS).format(parameters)]
 
 
 class Writer(Lines):
@@ -683,7 +703,7 @@ def program(seed, lib):
             )
         ]
     else:
-        parts += ["def f(a, b, m, l, n, p, q):", body]
+        parts += called(random.Random(f"called {seed}"), "a, b, m, l, n, p, q", body)
     return Case(lib, "\n".join(parts) + "\n", calls_of(generator, lib))
 
 
@@ -721,7 +741,10 @@ def seen(function, namespace, filename):
     called = call_observed(in_mode(function, namespace.get("MODE", "record")), namespace["ARGS"])
     walk = Walk()
     walk.add("stdout", without_addresses(called.stdout))
-    walk.add("warnings", called.warnings)
+    said = called.warnings
+    if platform.machine() == "aarch64":  # NumPy's own depend on the position (docs/numerics.md)
+        said = [warning for warning in said if warning[1] != "invalid value encountered in cast"]
+    walk.add("warnings", said)
     walk.add("modes", thread_modes())
     with digits_without_limit():
         walk.value("error", called.error)

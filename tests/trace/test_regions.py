@@ -446,6 +446,52 @@ def test_functions_that_are_called():
         cube.__code__ = before
 
 
+def decayed(a, start):
+    for i in range(start, len(a)):
+        a[i] = a[i - 1] * 0.5 + 1 / (i - 3)
+
+
+def both(a):
+    decayed(a, 7)
+    if a[9] > 1e9:
+        decayed(a, 1)
+    return a.max()
+
+
+def test_a_loop_of_a_function_that_is_called_is_one_region_however_long_it_is():
+    def f(a, k):
+        b = a + 1
+        decayed(b, k)
+        return b * 2, both(a)
+
+    large = FLOATS.copy()
+    large[8] = 1e12
+    compiled = check(f, (FLOATS, 4), (FLOATS, 1), (large, 4), (FLOATS[:20], 10), (FLOATS[:2], 10))
+    framejit.reset()
+    compiled(np.zeros(20000), 4)
+    info = framejit.cache_info()
+    assert info["kernels_launched"] < 20 and info["regions_entered"] == 2 and info["breaks"] == 1  # at the branch of `both`
+
+
+def test_a_loop_around_calls_of_functions_with_regions_stays_compiled():
+    def step(u, v):
+        for i in range(1, len(u) - 1):
+            v[i] = (u[i - 1] + u[i + 1]) * 0.5
+
+    def f(u):
+        v = u.copy()
+        for _ in range(20):
+            step(u, v)
+            u, v = v, u
+        return u
+
+    compiled = check(f, (FLOATS,))
+    for _ in range(8):
+        before = framejit.cache_info()["regions_entered"]
+        compiled(FLOATS.copy())
+        assert framejit.cache_info()["regions_entered"] == before + 20
+
+
 def test_functions_of_math_and_builtins():
     def f(a):
         s = 0.0

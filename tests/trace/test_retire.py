@@ -291,6 +291,27 @@ def test_a_function_called_at_a_break_is_compared(clock):
         assert len(inner_seen) == i + 1
 
 
+def test_a_function_called_at_a_break_stays_compiled_while_it_is_compared():
+    """Calls that CPython runs in its turn are none without array work. Its side takes some 50 times as long: no time is given."""
+
+    def inner(a):
+        for i in range(len(a)):
+            a[i] += i
+
+    def outer(a):
+        b = a * 2
+        inner(b)
+        return b
+
+    compiled, a = compiled_only(outer), np.arange(20000.0)
+    for _ in range(80):
+        np.testing.assert_array_equal(compiled(a), outer(a))
+    before = framejit.cache_info()["regions_entered"]
+    for _ in range(20):
+        np.testing.assert_array_equal(compiled(a), outer(a))
+    assert framejit.cache_info()["regions_entered"] == before + 20
+
+
 def test_fullgraph_and_recursion(clock):
     clock(5000, 1000)
     compiled = compiled_only(plus_one, fullgraph=True)

@@ -56,6 +56,11 @@ const FjCode* DecodeCache::get(PyCodeObject* code) {
   return entry.get();
 }
 
+const std::vector<Loop>& DecodeCache::loops(const FjCode& code) {
+  const auto known = loops_.find(&code);
+  return known != loops_.end() ? known->second : loops_.emplace(&code, loops_of(code)).first->second;
+}
+
 DecodeCache::DecodeCache() = default;
 DecodeCache::~DecodeCache() = default;
 
@@ -181,22 +186,19 @@ void TraceRun::check_limits() {
                 "more than " + std::to_string(request.node_limit) + " operations");
 }
 
-/// A loop over elements that has gone on for some passes is none to unroll.
-void TraceRun::look_at_loop(const Frame& frame) {
-  constexpr int kUnrolled = 8;
-  if (!loops_) {
-    loops_.emplace();
-    for (const Loop& loop : loops_of(*request.code)) loops_->push_back({loop});
-  }
-  for (MetLoop& met : *loops_) {
+/// A loop over elements that has gone on for some passes is none to unroll. One of a function that is called ends the
+/// piece at the call: what is called has pieces and regions of its own. That costs more, and needs more passes.
+void TraceRun::look_at_loop(Frame& frame) {
+  constexpr int kUnrolled = 8, kUnrolledInCall = 32;
+  for (MetLoop& met : frame.loops) {
     if (met.loop.header != frame.pc) continue;
     if (met.passes++ == 0) met.nodes_before = graph().nodes.size();
-    if (met.passes == kUnrolled + 1 && will_be_region(*this, frame, met.loop)) {
+    if (met.passes == (frame.outermost ? kUnrolled : kUnrolledInCall) + 1 && will_be_region(*this, frame, met.loop)) {
       meets_region = true;
       break_graph(BreakReason::LoopTooLong,
                   "its passes work on elements of arrays: they run as machine code of their own");
     }
-    if (met.passes % kUnrolled == 1 && met.passes > kUnrolled)
+    if (frame.outermost && met.passes % kUnrolled == 1 && met.passes > kUnrolled)
       cut_long_loop(frame, (graph().nodes.size() - met.nodes_before) / std::size_t(met.passes - 1));
   }
 }
@@ -244,12 +246,22 @@ class Entered {
   std::vector<Frame*>& frames_;
 };
 
+/// Whether the innermost frame has pieces of its own where the outermost one breaks at the call that leads to it: all
+/// are functions of the user's.
+bool may_run_alone(const std::vector<Frame*>& frames) {
+  return std::none_of(frames.begin() + 1, frames.end(), [](const Frame* frame) {
+    return frame->generator || frame->names || is_of_packages(frame->globals.get(), {"framejit", "torch", "numpy"});
+  });
+}
+
 }  // namespace
 
 V TraceRun::run_frame(Frame& frame) {
   if (frames.size() >= kInlineDepth) break_graph(BreakReason::RecursionLimit, text_of(frame.co->co_qualname));
   if (frame.code->is_generator && !frame.generator) break_graph(BreakReason::Generator, text_of(frame.co->co_qualname));
   Entered entered(frames, frame);
+  if (request.regions && frame.loops.empty() && (frame.outermost || may_run_alone(frames)))
+    for (const Loop& loop : decodes.loops(*frame.code)) frame.loops.push_back({loop});
   std::optional<V> result;
   try {
     if (frame.thrown) {
@@ -275,7 +287,7 @@ V TraceRun::run_frame(Frame& frame) {
         current_step = step;
       }
       check_limits();
-      if (frame.outermost && request.regions) look_at_loop(frame);
+      if (!frame.loops.empty()) look_at_loop(frame);
       if (request.way) pass_loops(*this, frame);
       if (frame.pc != frame.executing) continue;  // behind a loop now
       if (logs_instructions_) log_instruction(frame, instr);

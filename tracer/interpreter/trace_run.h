@@ -36,6 +36,7 @@ class DecodeCache {
   ~DecodeCache();
   const FjCode* get(PyCodeObject* code);
   const std::vector<PassOf>& passes(const FjCode& code);
+  const std::vector<Loop>& loops(const FjCode& code);
 
  private:
   struct Free {
@@ -43,6 +44,7 @@ class DecodeCache {
   };
   std::unordered_map<PyCodeObject*, std::unique_ptr<FjCode, Free>> codes_;
   std::unordered_map<const FjCode*, std::vector<PassOf>> passes_;
+  std::unordered_map<const FjCode*, std::vector<Loop>> loops_;
 };
 
 /// Where a call stands: the instruction of each frame, the outermost first, and how many calls the trace has made there
@@ -59,6 +61,13 @@ struct Learnt {
   std::vector<std::pair<Ref<>, Ref<>>> empty_caches;  // functools.lru_cache's wrappers, and arguments for which the
                                                       // caches hold nothing: the calls break as long as that is so
   bool torch_is_compiling = false;                    // what torch's questions whether code is compiled are answered
+};
+
+/// A loop that a frame goes through pass by pass.
+struct MetLoop {
+  Loop loop;
+  int passes = 0;
+  std::size_t nodes_before = 0;  // of the first one
 };
 
 /// One symbolic frame. Slots and stack as in the real frame; a null V in `slots` is unbound.
@@ -78,6 +87,7 @@ struct Frame {
   V thrown;                        // a generator's: raised where it stands when it runs on
   std::vector<V> handling;         // a generator's: exceptions whose handlers it has yielded from
   int executing = 0;               // instruction being executed, for lines
+  std::vector<MetLoop> loops;
   std::map<int, std::size_t> headers;  // of loops that were met, on a way: how many branches there were before
 };
 
@@ -236,19 +246,13 @@ class TraceRun final : public Tracer {
   std::unique_ptr<Placement> placement;
   std::unique_ptr<RowCalls> rows;
   std::unique_ptr<ArgumentLedger> assumed;  // null: only graphs that are edited or kept need it
-  bool meets_region = false;  // the trace ends at a loop that will be one
+  bool meets_region = false;  // the trace ends at a loop that will be one, or at the call of a function that has it
 
  private:
   friend class ExitBuilder;
   void log_instruction(const Frame& frame, const FjInstr& instr) const;
   int stop_before_;
-  struct MetLoop {
-    Loop loop;
-    int passes = 0;
-    std::size_t nodes_before = 0;  // of the first one
-  };
-  std::optional<std::vector<MetLoop>> loops_;  // of the outermost function
-  void look_at_loop(const Frame& frame);
+  void look_at_loop(Frame& frame);
   void cut_long_loop(const Frame& frame, std::size_t nodes_of_a_pass);
   int instruction_count_ = 0;
   bool logs_instructions_ = false;

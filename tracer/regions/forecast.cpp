@@ -1,6 +1,8 @@
 // The builder looks at objects of the types that the trace's values have: what they hold does not matter to it.
 #include "tracer/regions/forecast.h"
 
+#include <new>
+
 #include "arrays/arrays.h"
 #include "segment/library_calls/numpy_prediction.h"
 #include "tracer/interpreter/trace_run.h"
@@ -76,11 +78,15 @@ bool will_be_region(TraceRun& t, const Frame& frame, const Loop& loop) {
     held.push_back(std::move(object));
   };
   for (std::size_t i = 0; i < frame.slots.size(); ++i) {
-    if (frame.initial[i]) objects.push_back(i < t.request.values.slots.size() ? t.request.values.slots[i] : nullptr);
+    if (frame.outermost && frame.initial[i]) objects.push_back(i < t.request.values.slots.size() ? t.request.values.slots[i] : nullptr);
     else add(frame.slots[i]);
   }
   for (const V& value : frame.stack) add(value);
-  FrameValues values{t.request.function, objects};
+  Ref<> function = Ref<>::borrow(reinterpret_cast<PyObject*>(t.request.function));
+  if (!frame.outermost)
+    function = Ref<>::steal(PyFunction_New(reinterpret_cast<PyObject*>(frame.co), frame.globals.get()));
+  if (!function) throw std::bad_alloc();
+  const FrameValues values{reinterpret_cast<PyFunctionObject*>(function.get()), objects};
   std::string why;
   const std::optional<LoopRegion> region = build_region(*frame.code, loop, values, why);
   PyErr_Clear();

@@ -9,7 +9,7 @@ namespace fj {
 class TraceRun;
 struct Frame;
 
-/// The outermost frame stands before the loop's header. It works on elements of arrays, and a region can take a pass.
+/// The frame stands before the loop's header. It works on elements of arrays, and a region can take a pass.
 bool will_be_region(TraceRun& t, const Frame& frame, const Loop& loop);
 
 }  // namespace fj
