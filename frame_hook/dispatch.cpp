@@ -111,6 +111,12 @@ bool raises_soon(const Options& options, const FrameValues& values, Ref<> except
   return false;
 }
 
+/// The segment was made from a wrong prediction: it is traced again.
+void drop(FunctionState& state, CodeCache& cache, int entry, const Segment& segment) {
+  state.events->withdraw(segment.graph.get());
+  cache.forget(entry, &segment);
+}
+
 /// Between two tries to run a piece. Eager: CPython goes on there; Raised: an error is set; Done: nothing has come.
 SegmentStatus look_for_signals(const Options& options, const FrameValues& values) {
   if (PyErr_CheckSignals() == 0) return SegmentStatus::Done;
@@ -397,13 +403,22 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     fj_leave_recursion(thread);
     return step.kind == Step::Kind::Finished ? step.result : hand_over_reaching(state, thread, frame, code, step.next);
   };
-  auto try_region = [&](int header, Step& step) {
-    CodeCache::JudgedLoop* const loop = cache.loop_at(header);
-    return loop != nullptr && run_region(state, cache, thread, frame, code, *loop, step);
-  };
   auto finish = [&](PyObject* result) {
     fj_leave_recursion(thread);
     return fj_frame_finish(thread, frame, result);
+  };
+  int instruction = 0;
+  // Signals that have come meanwhile may end the run: with this result.
+  auto ended_by_signals = [&](const FrameValues& values) -> std::optional<PyObject*> {
+    switch (look_for_signals(cache.options(), values)) {
+      case SegmentStatus::Eager: return leave(instruction);
+      case SegmentStatus::Raised: return finish(nullptr);
+      default: return std::nullopt;
+    }
+  };
+  auto try_region = [&](int header, Step& step) {
+    CodeCache::JudgedLoop* const loop = cache.loop_at(header);
+    return loop != nullptr && run_region(state, cache, thread, frame, code, *loop, step);
   };
   const bool regions = !cache.loops().empty() && loops_may_leave(state, cache.options());
   // What several passes of the loop that begins at this header are.
@@ -426,7 +441,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
   }
   bool meets_passes = false;  // at `instruction`, of which all else has been asked
   bool interruptible = true;  // is making a piece
-  for (int instruction = 0;;) {
+  for (;;) {
     const bool at_passes = std::exchange(meets_passes, false);
     if (begun && *fj_pending_word(thread) != 0) [[unlikely]] {
       // As CPython does at each jump back, which a loop of pieces never comes to.
@@ -434,9 +449,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       const FrameObjects objects(frame);
       if (!objects) return leave(instruction);
       const FrameValues values{fj_frame_function(frame), objects.all()};
-      const SegmentStatus signals = look_for_signals(cache.options(), values);
-      if (signals == SegmentStatus::Eager) return leave(instruction);
-      if (signals == SegmentStatus::Raised) return finish(nullptr);
+      if (const auto ended = ended_by_signals(values)) return *ended;
     }
     if (Step step; regions && begun && !at_passes && try_region(instruction, step)) {
       if (step.kind != Step::Kind::Next) return end(step);
@@ -477,9 +490,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       } else {
         Compiled compiled = compile_segment(state, cache, thread, values, entry, decisions.known, interruptible);
         if (compiled.raised) return finish(nullptr);
-        const SegmentStatus signals = look_for_signals(cache.options(), values);
-        if (signals == SegmentStatus::Eager) return leave(instruction);
-        if (signals == SegmentStatus::Raised) return finish(nullptr);
+        if (const auto ended = ended_by_signals(values)) return *ended;
         objects.look_again(frame);
         if (compiled.interrupted) {
           // By a handler that goes on: one that comes every few milliseconds must not keep the piece from being made.
@@ -503,8 +514,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         if (segment && !segment->guards->holds(values, scratch.bindings())) {
           // Tracing calls functions, and may so have filled a cache that it had found empty (of np.finfo, say).
           if (++retraces <= kMaximumRetraces) {
-            state.events->withdraw(segment->graph.get());
-            cache.forget(entry, segment.get());
+            drop(state, cache, entry, *segment);
             continue;
           }
           auto failure = segment->guards->first_failure(values);
@@ -519,9 +529,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       }
       if (segment && instruction == 0 && !begun && may_join_ways(state, cache, *segment)) [[unlikely]] {
         if (!join_ways(state, cache, thread, values, *segment)) return finish(nullptr);
-        const SegmentStatus signals = look_for_signals(cache.options(), values);
-        if (signals == SegmentStatus::Eager) return leave(instruction);
-        if (signals == SegmentStatus::Raised) return finish(nullptr);
+        if (const auto ended = ended_by_signals(values)) return *ended;
         continue;
       }
       if (!segment || segment->only_hands_over()) return leave(instruction);
@@ -546,16 +554,13 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       fj_frame_unlink(thread, frame);
       if (status == SegmentStatus::Raised) return finish(nullptr);
       if (status == SegmentStatus::Retrace) {
-        state.events->withdraw(segment->graph.get());
-        cache.forget(entry, segment.get());
+        drop(state, cache, entry, *segment);
         if (++retraces > kMaximumRetraces) return leave(instruction);
         continue;
       }
       if (status == SegmentStatus::OtherPath) {
         decisions.meet(std::move(scratch.update().decisions));
-        const SegmentStatus signals = look_for_signals(cache.options(), values);
-        if (signals == SegmentStatus::Eager) return leave(instruction);
-        if (signals == SegmentStatus::Raised) return finish(nullptr);
+        if (const auto ended = ended_by_signals(values)) return *ended;
         continue;
       }
       if (status == SegmentStatus::Eager && !segment->conditions.empty() && !scratch.update().interrupt) {
@@ -567,10 +572,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         if (!decisions.failed.empty()) cache.forget(entry, segment.get());  // one of those, traced again
       }
       if (status == SegmentStatus::Eager) {
-        if (scratch.update().outdated) {
-          state.events->withdraw(segment->graph.get());
-          cache.forget(entry, segment.get());
-        }
+        if (scratch.update().outdated) drop(state, cache, entry, *segment);
         const Replay replay(thread, std::move(scratch.update().past));
         PyObject* result = leave(instruction);
         fallback_reason.clear();
@@ -713,16 +715,12 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
       continue;
     }
     if (status == SegmentStatus::Retrace) {
-      state.events->withdraw(segment.graph.get());
-      cache.forget(0, &segment);
+      drop(state, cache, 0, segment);
       return Frameless::NoSegment;
     }
     if (status == SegmentStatus::Eager && !segment.conditions.empty() && !update.interrupt)
       return Frameless::NoSegment;  // perhaps another path: see drive()
-    if (update.outdated) {
-      state.events->withdraw(segment.graph.get());
-      cache.forget(0, &segment);
-    }
+    if (update.outdated) drop(state, cache, 0, segment);
     past = std::move(update.past);
     result = status == SegmentStatus::Done ? update.result.release() : nullptr;
     return status == SegmentStatus::Eager ? Frameless::Eager : Frameless::Done;

@@ -88,6 +88,12 @@ struct Entrance {
       }
   }
 
+  bool comes(int place, Ref<> object) {
+    objects[std::size_t(place)] = object.get();
+    if (object) held.push_back(std::move(object));
+    return objects[std::size_t(place)] != nullptr;
+  }
+
   bool iterates(PyObject* object, const RegionGuard& guard) {
     static constexpr IteratorState::Kind kKinds[] = {IteratorState::Kind::Range, IteratorState::Kind::Items,
                                                      IteratorState::Kind::Enumerate, IteratorState::Kind::Zip};
@@ -113,6 +119,18 @@ struct Entrance {
     if (guard.kind == RegionGuard::Kind::Function) {
       const auto* function = reinterpret_cast<PyFunctionObject*>(guard.object.get());
       return function->func_code == guard.value.get() && function->func_defaults == guard.names.get();
+    }
+    if (guard.kind == RegionGuard::Kind::Named) {
+      PyObject* const found = PyDict_GetItemWithError(guard.names.get(), guard.object.get());
+      if (found == nullptr) PyErr_Clear();
+      return comes(guard.place, Ref<>::borrow(found));
+    }
+    if (guard.kind == RegionGuard::Kind::Attribute || guard.kind == RegionGuard::Kind::Method) {
+      PyObject* const owner = objects[std::size_t(guard.owner)];
+      if (owner == nullptr) return false;
+      Ref<> found = plain_attribute(owner, reinterpret_cast<PyTypeObject*>(guard.value.get()), guard.object.get(),
+                                    guard.names.get());
+      return guard.kind == RegionGuard::Kind::Method ? bool(found) : comes(guard.place, std::move(found));
     }
     PyObject* const object = objects[std::size_t(guard.place)];
     if (guard.kind == RegionGuard::Kind::Unbound) return object == nullptr;

@@ -59,6 +59,7 @@ struct TraceRequest {
   bool passes = false;
   /// Headers of loops that are unrolled however many passes they have.
   std::vector<int> unrolled;
+  std::vector<int> without_region;  // headers of loops whose regions did not pay
   /// A branch on data does not end the graph: it is decided as the arrays of this call decide it, and the segment says
   /// so (Segment::conditions). `decisions`: the outcomes of the first branches, as a run has found them.
   bool follow = false;

@@ -6,7 +6,7 @@ that sums are exact in any order, but for the special values of some calls.
 import random
 
 from case import Case
-from loops import Lines, called
+from loops import Lines, held_elsewhere
 
 MODES = ["record"] * 6 + ["error", "raise", "ignore"]
 
@@ -181,8 +181,9 @@ def program(seed, lib):
         writer.loop(0)
     names = [*writer.made["v"], *writer.made["m"]]
     writer.line(f"return {', '.join(['s', 't', 'kept', *names])}")
+    lines, setup = held_elsewhere(random.Random(f"called {seed}"), "v, w, u, m, g, p, q", "\n".join(writer.lines))
     source = ["import numpy as np", "OPTIONS = {'retire': True}", "", "def h(x, y):", f"    {generator.choice(['return y + x[0]', 'return (x * 0.5).sum()', 'return y if y > x.max() else x[1]'])}", "",
-              *called(random.Random(f"called {seed}"), "v, w, u, m, g, p, q", "\n".join(writer.lines))]
+              *lines]
     layouts = ["c"] * 8 + ["strided", "fortran", "padded", "reversed", "readonly"]
 
     def call(seed, kinds, values):
@@ -192,7 +193,7 @@ def program(seed, lib):
         text = f"MODE = {generator.choice(MODES)!r}\nARGS = {given}"
         if generator.random() < 0.15:
             text += "\nARGS[1] = ARGS[0][::-1]\nARGS[4] = ARGS[3]"  # arrays that overlap
-        return text
+        return "\n".join([text, *setup])
 
     values = generator.choice(["plain", "plain", "edges"])
     other = [generator.choice(["float64", "float32", "int64"]) for _ in kinds]

@@ -8,6 +8,7 @@ import contextlib
 import pathlib
 import platform
 import random
+import re
 import sys
 import warnings
 
@@ -103,6 +104,31 @@ def called(random, parameters, body):
     if random.random() >= 0.25:
         return [f"def f({parameters}):", body]
     return [f"def work({parameters}):", body, "", f"def f({parameters}):", random.choice(CALLERS).format(parameters)]
+
+
+def held_elsewhere(random, parameters, body):
+    """The lines of f, and of its calls, where some of what it is given is found elsewhere: an attribute, a global variable.
+
+    `body`: reads them by their names, alone. Nothing is held in two of three programs.
+    """
+    if random.random() < 0.66:
+        return called(random, parameters, body), []
+    names, method, setup = parameters.split(", "), random.random() < 0.3, []
+    for place, name in enumerate(names):
+        where = random.choice(["", "", "O.", "G_"])
+        if len(name) > 1 or name in "ln" or not where:
+            continue
+        setup.append(f"{where}{name} = ARGS[{place}]")
+        where = "self." if method and where == "O." else where
+        body = re.sub(rf"(?<![\w.'\"]){name}(?![\w'\"(])", where + name, body)
+    body = body.replace("math.sqrt(", "self.at(" if method else "O.at(")
+    changed = [line.split(" = ")[0] for line in setup if line.startswith("G_")]
+    first = f"    global {', '.join(changed)}\n" if changed else ""
+    lines = ["class Held:", "    half = 0.5", "    def at(self, i):", "        return i * self.half", ""]
+    if method:
+        indented = "\n".join("    " + line for line in (first + body).splitlines())
+        return [*lines, f"    def work(self, {parameters}):", indented, "", "O = Held()", "", f"def f({parameters}):", f"    return O.work({parameters})"], setup
+    return [*lines, "O = Held()", "", f"def f({parameters}):", first + body], setup
 
 
 class Writer(Lines):
@@ -203,7 +229,8 @@ class Writer(Lines):
         if pick < 0.97:
             return f"({x} if {self.truth(1)} else {self.integer(depth - 1)})"
         if self.helper and self.chance(0.5):
-            return f"h({x}, {self.small()})"
+            y = self.small()
+            return self.one(f"h({x}, {y})", f"h({x}, {y})", f"h(y={y}, x={x})", f"h({x}, y={y})")
         return f"({x} {self.one('and', 'or')} {self.integer(depth - 1)})"
 
     def divisor(self, kind):
@@ -255,7 +282,8 @@ class Writer(Lines):
         if pick < 0.98:
             return f"({x} if {self.truth(1)} else {self.number(depth - 1)})"
         if self.helper:
-            return f"h({x}, {self.number(0)})"
+            y = self.number(0)
+            return self.one(f"h({x}, {y})", f"h(y={y}, x={x})")
         return x
 
     def factor(self):
@@ -688,7 +716,7 @@ def program(seed, lib):
     writer = Writer(generator, lib)
     helper = generator.choice(HELPERS) if generator.random() < 0.3 else None
     writer.helper, writer.generator = helper, generator.random() < 0.1
-    body = writer.body()
+    body, setup = writer.body(), []
     parts = ["import math", "import numpy as np", f"OPTIONS = {{'retire': {generator.random() < 0.8}, 'tier': '{'optimised' if seed % 2 else 'auto'}'}}", "COUNT = [0]", ""]
     if helper:
         parts += ["def h(x, y):", helper, ""]
@@ -703,8 +731,9 @@ def program(seed, lib):
             )
         ]
     else:
-        parts += called(random.Random(f"called {seed}"), "a, b, m, l, n, p, q", body)
-    return Case(lib, "\n".join(parts) + "\n", calls_of(generator, lib))
+        lines, setup = held_elsewhere(random.Random(f"called {seed}"), "a, b, m, l, n, p, q", body)
+        parts += lines
+    return Case(lib, "\n".join(parts) + "\n", ["\n".join([call, *setup]) for call in calls_of(generator, lib)])
 
 
 # ---- comparison ------------------------------------------------------------------------------------------------
@@ -751,6 +780,8 @@ def seen(function, namespace, filename):
         walk.value("arguments", namespace["ARGS"])
         walk.value("result", called.result)
         walk.value("global COUNT", namespace.get("COUNT"))
+        if "O" in namespace:
+            walk.value("what is held", [vars(namespace["O"]), [value for name, value in sorted(namespace.items()) if name.startswith("G_")]])
     walk.memory()
     frames, traceback = [], called.error.__traceback__ if called.error is not None else None
     while traceback is not None:

@@ -431,7 +431,7 @@ def test_functions_that_are_called():
     def f(a):
         s = 0.0
         for i in range(len(a)):
-            s += cube(a[i] - 0.5, 1.5) + cube(float(a[i])) * SCALE
+            s += cube(a[i] - 0.5, 1.5) + cube(float(a[i])) * SCALE + cube(by=3.0, x=a[i]) - cube(a[i], by=i + 1)
         return s
 
     global SCALE, cube
@@ -490,6 +490,148 @@ def test_a_loop_around_calls_of_functions_with_regions_stays_compiled():
         before = framejit.cache_info()["regions_entered"]
         compiled(FLOATS.copy())
         assert framejit.cache_info()["regions_entered"] == before + 20
+
+
+TABLE = np.arange(50.0)
+
+
+class Grid:
+    step = 0.25
+
+    def __init__(self, u, scale):
+        self.u, self.scale = u, scale
+
+    def at(self, i, by=1):
+        return self.u[i % len(self.u)] * by
+
+    @property
+    def first(self):
+        return self.u[0]
+
+
+def relaxed(grid, n):
+    s = 0.0
+    for i in range(n):
+        grid.u[i % len(grid.u)] += grid.scale * TABLE[i % 50]
+        s += grid.at(i, by=2) - grid.at(3)
+    return s, TABLE[1], i
+
+
+def grids(change=lambda grid: None, u=FLOATS[:60], scale=0.5):
+    """One for us and one for CPython, changed alike."""
+    both = [Grid(u.copy(), scale) for _ in range(2)]
+    for grid in both:
+        change(grid)
+    return both
+
+
+def check_grids(compiled, *both, n=300):
+    """The same results, or errors at the same line."""
+    results = []
+    for function, grid in zip((compiled, relaxed), both):
+        try:
+            results.append(function(grid, n))
+        except Exception as error:
+            results.append((type(error), str(error), traceback.extract_tb(error.__traceback__)[-1].lineno))
+    assert same(*results) and same(*(grid.u for grid in both)), results
+
+
+def test_attributes_methods_and_global_arrays(monkeypatch):
+    compiled = compile(relaxed)
+    for _ in range(2):
+        check_grids(compiled, *grids())
+    before = framejit.cache_info()["regions_entered"]
+    check_grids(compiled, *grids())
+    assert framejit.cache_info()["regions_entered"] == before + 1
+    # What is held may be of another kind in each call, and be replaced between calls.
+    check_grids(compiled, *grids(scale=3))
+    check_grids(compiled, *grids(scale=np.float32(0.1)))
+    check_grids(compiled, *grids(u=np.arange(70)[::2]))
+    check_grids(compiled, *grids(u=[1.0, 2.0, 3.0] and np.float32(FLOATS[:7])))
+    monkeypatch.setitem(globals(), "TABLE", np.arange(50)[::-1])
+    check_grids(compiled, *grids())
+    monkeypatch.setitem(globals(), "TABLE", list(range(50)))
+    check_grids(compiled, *grids())
+    monkeypatch.setitem(globals(), "TABLE", np.arange(3.0))
+    check_grids(compiled, *grids())  # IndexError
+    monkeypatch.delitem(globals(), "TABLE")
+    check_grids(compiled, *grids())  # NameError
+    monkeypatch.setitem(globals(), "TABLE", np.arange(50.0))
+    check_grids(compiled, *grids(lambda grid: delattr(grid, "scale")))  # AttributeError
+    # A method of the object's own, and of another class.
+    check_grids(compiled, *grids(lambda grid: setattr(grid, "at", lambda i, by=1: i + by)))
+    check_grids(compiled, *grids(lambda grid: setattr(grid, "__class__", type("Other", (Grid,), {"at": lambda self, i, by=3: i - by}))))
+    for names in ({"scale": property(lambda self: 4.0, lambda self, value: None)}, {"__getattribute__": lambda self, name: object.__getattribute__(self, name)},
+                  {"__getattr__": lambda self, name: 2.5}, {"at": lambda self, i, by=1: i}):
+        check_grids(compiled, *grids(lambda grid: setattr(grid, "__class__", type("Other", (Grid,), names))))
+    with monkeypatch.context() as patch:
+        patch.setattr(Grid, "at", lambda self, i, by=1: self.u[0] * by)
+        check_grids(compiled, *grids())
+    with monkeypatch.context() as patch:
+        patch.setattr(Grid, "scale", property(lambda self: 2.0, lambda self, value: None), raising=False)
+        check_grids(compiled, *grids())
+    check_grids(compiled, *grids())
+
+
+def test_attributes_that_change_within_the_loop():
+    def f(grid, other, n):
+        s = []
+        for i in range(n):
+            if i % 40 == 13:
+                grid.scale = grid.scale * 2 if i < 200 else i
+            if i == 90:
+                grid.u, other.u = other.u, grid.u
+            grid.u[i % 10] = grid.scale + grid.step
+            if i % 50 == 0:
+                s.append(grid.scale)
+                s.append(grid.u is other.u)
+        return s, grid.first
+
+    compiled = compile(f)
+    for _ in range(3):
+        ours, theirs = [Grid(FLOATS.copy(), 0.5), Grid(np.arange(20.0), 1)], [Grid(FLOATS.copy(), 0.5), Grid(np.arange(20.0), 1)]
+        assert same(compiled(*ours, 300), f(*theirs, 300))
+        assert all(same(a.u, b.u) and same(a.scale, b.scale) for a, b in zip(ours, theirs))
+
+
+def test_arrays_that_are_reached_are_the_objects_themselves():
+    def f(grid, n):
+        x = y = None
+        for i in range(n):
+            x, y = grid.u, TABLE
+            x[i % 5] += grid.scale
+        return x is grid.u, y is TABLE
+
+    compiled = compile(f)
+    for _ in range(3):
+        assert compiled(Grid(FLOATS.copy(), 0.1), 300) == (True, True)
+
+
+def test_loops_over_numbers_alone_are_regions_at_once():
+    def zeta(n):
+        s = 0.0
+        for i in range(1, n):
+            s += 1.0 / (i * i)
+        return s
+
+    def steps(limit, mark):
+        most = 0
+        for i in range(1, limit):
+            k, count = i, 0
+            while k != 1:
+                k = k // 2 if k % 2 == 0 else 3 * k + 1
+                count += 1
+            most = count if count > most else most
+        return most, mark
+
+    for function, arguments in ((zeta, (3000,)), (steps, (60, "a text"))):
+        compiled = check(function, arguments)
+        before = framejit.cache_info()["regions_entered"]
+        assert same(compiled(*arguments), function(*arguments)) and framejit.cache_info()["regions_entered"] > before
+    # For arrays behind it, what a loop computes is a constant.
+    framejit.reset()
+    scaled = compile(lambda x, n: x * zeta(n))
+    assert same(scaled(FLOATS, 1000), FLOATS * zeta(1000)) and framejit.cache_info()["regions"] == 0
 
 
 def test_functions_of_math_and_builtins():

@@ -187,20 +187,37 @@ void TraceRun::check_limits() {
 }
 
 /// A loop over elements that has gone on for some passes is none to unroll. One of a function that is called ends the
-/// piece at the call: what is called has pieces and regions of its own. That costs more, and needs more passes.
+/// piece at the call: what is called has pieces and regions of its own. That costs more, and needs more passes. So does
+/// a loop over numbers; where there are arrays, what it computes is a constant for those behind it.
 void TraceRun::look_at_loop(Frame& frame) {
-  constexpr int kUnrolled = 8, kUnrolledInCall = 32;
+  constexpr int kUnrolled = 8, kUnrolledInCall = 32, kNumbers = 256;
   for (MetLoop& met : frame.loops) {
     if (met.loop.header != frame.pc) continue;
     if (met.passes++ == 0) met.nodes_before = graph().nodes.size();
-    if (met.passes == (frame.outermost ? kUnrolled : kUnrolledInCall) + 1 && will_be_region(*this, frame, met.loop)) {
+    const int whole = met.passes - 1;
+    const bool elements = whole == (frame.outermost ? kUnrolled : kUnrolledInCall);
+    const bool numbers = frame.outermost && whole == kNumbers && meets_no_array() && !is_without_region(frame.pc);
+    if ((elements || numbers) && will_be_region(*this, frame, met.loop, elements)) {
       meets_region = true;
       break_graph(BreakReason::LoopTooLong,
-                  "its passes work on elements of arrays: they run as machine code of their own");
+                  elements ? "its passes work on elements of arrays: they run as machine code of their own"
+                           : "its passes work on numbers: they run as machine code of their own");
     }
-    if (frame.outermost && met.passes % kUnrolled == 1 && met.passes > kUnrolled)
-      cut_long_loop(frame, (graph().nodes.size() - met.nodes_before) / std::size_t(met.passes - 1));
+    if (frame.outermost && whole > 0 && whole % kUnrolled == 0)
+      cut_long_loop(frame, (graph().nodes.size() - met.nodes_before) / std::size_t(whole));
   }
+}
+
+bool TraceRun::is_without_region(int header) const {
+  const std::vector<int>& without = request.without_region;
+  return std::find(without.begin(), without.end(), header) != without.end();
+}
+
+/// Neither what the function is given nor what it has computed is one.
+bool TraceRun::meets_no_array() const {
+  return graph().nodes.empty() && graph().inputs.empty() &&
+         std::none_of(request.values.slots.begin(), request.values.slots.end(),
+                      [](PyObject* object) { return object != nullptr && array_library(object).has_value(); });
 }
 
 /// A long loop over a range is no part of what is around it: some passes are a piece that runs again and again, so that

@@ -253,6 +253,8 @@ class TraceRun final : public Tracer {
   void log_instruction(const Frame& frame, const FjInstr& instr) const;
   int stop_before_;
   void look_at_loop(Frame& frame);
+  bool meets_no_array() const;
+  bool is_without_region(int header) const;
   void cut_long_loop(const Frame& frame, std::size_t nodes_of_a_pass);
   int instruction_count_ = 0;
   bool logs_instructions_ = false;

@@ -7,7 +7,8 @@ namespace fj {
 
 /// `names`: of the last ones that are given, or null.
 bool RegionBuilder::call_instruction(int given, PyObject* names) {
-  const bool callable_first = fj_call_layout_callable_first();
+  // Below the arguments: what is called and its first argument, or where there is none, NULL on either side.
+  const bool callable_first = fj_call_layout_callable_first() || peek(given + 2).kind != Known::Kind::Empty;
   Known& called = peek(given + (callable_first ? 2 : 1));
   called = resolve(called);
   const bool function = called.kind == Known::Kind::Object && PyFunction_Check(called.object.get());
@@ -17,7 +18,6 @@ bool RegionBuilder::call_instruction(int given, PyObject* names) {
   state_.places.resize(state_.places.size() - std::size_t(given));
   NamedArguments keywords;
   if (names != nullptr) {
-    if (function) throw Unknown{"a call with keywords"};
     const std::size_t positional = arguments.size() - std::size_t(PyTuple_GET_SIZE(names));
     for (std::size_t i = positional; i < arguments.size(); ++i)
       keywords.emplace_back(text_of(PyTuple_GET_ITEM(names, Py_ssize_t(i - positional))), arguments[i]);
@@ -26,7 +26,10 @@ bool RegionBuilder::call_instruction(int given, PyObject* names) {
   Known second = pop(), first = pop();
   Known callable = callable_first ? first : second;
   const Known self = callable_first ? second : first;
-  if (self.kind != Known::Kind::Empty) throw Unknown{"a call of a method"};
+  if (self.kind != Known::Kind::Empty) {
+    if (!function) throw Unknown{"a call of a method"};
+    arguments.insert(arguments.begin(), self);
+  }
   if (callable.kind == Known::Kind::Method) {
     auto made = method(text_of(callable.object.get()), callable.items[0], arguments, keywords);
     if (!made) throw Unknown{"a call of the method `" + text_of(callable.object.get()) + "`"};
@@ -35,7 +38,7 @@ bool RegionBuilder::call_instruction(int given, PyObject* names) {
   }
   if (callable.kind != Known::Kind::Object) throw Unknown{"a call of what is not known"};
   if (function)
-    return enter_function(reinterpret_cast<PyFunctionObject*>(callable.object.get()), arguments, at_);
+    return enter_function(reinterpret_cast<PyFunctionObject*>(callable.object.get()), arguments, keywords, at_);
   auto made = call_known(callable.object.get(), arguments, keywords);
   if (ended_) return false;
   if (!made) throw Unknown{"a call of `" + text_of(callable.object.get()) + "`"};
@@ -67,7 +70,8 @@ RegionBuilder::Context* RegionBuilder::inlined(PyFunctionObject* function, int c
 }
 
 /// `before_` is the state at the call; the places of the function come behind it.
-bool RegionBuilder::enter_function(PyFunctionObject* function, const std::vector<Known>& arguments, int call) {
+bool RegionBuilder::enter_function(PyFunctionObject* function, const std::vector<Known>& arguments,
+                                   const NamedArguments& keywords, int call) {
   constexpr int kDepth = 4;
   int depth = 0;
   for (const Context* context = context_; context != nullptr; context = context->caller) ++depth;
@@ -78,11 +82,24 @@ bool RegionBuilder::enter_function(PyFunctionObject* function, const std::vector
   const int taken = object->co_argcount;
   PyObject* const defaults = function->func_defaults;
   const int given_by_default = defaults ? int(PyTuple_GET_SIZE(defaults)) : 0;
+  const auto refuse = [&] { throw Unknown{"a call of `" + text_of(function->func_qualname) + "` with such arguments"}; };
   if (object->co_flags & (CO_VARARGS | CO_VARKEYWORDS | CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR) ||
-      object->co_kwonlyargcount != 0 || int(arguments.size()) > taken ||
-      int(arguments.size()) + given_by_default < taken || !PyDict_CheckExact(function->func_globals) ||
+      object->co_kwonlyargcount != 0 || int(arguments.size()) > taken || !PyDict_CheckExact(function->func_globals) ||
       !PyDict_CheckExact(function->func_builtins))
-    throw Unknown{"a call of `" + text_of(function->func_qualname) + "` with such arguments"};
+    refuse();
+  std::vector<std::optional<Known>> given(arguments.begin(), arguments.end());
+  given.resize(std::size_t(taken));
+  for (const auto& [name, value] : keywords) {
+    int slot = object->co_posonlyargcount;
+    while (slot < taken && text_of(PyTuple_GET_ITEM(object->co_localsplusnames, slot)) != name) ++slot;
+    if (slot == taken || given[std::size_t(slot)]) refuse();
+    given[std::size_t(slot)] = value;
+  }
+  for (int i = 0; i < taken; ++i) {
+    if (given[std::size_t(i)]) continue;
+    if (i < taken - given_by_default) refuse();
+    given[std::size_t(i)] = literal(PyTuple_GET_ITEM(defaults, i - taken + given_by_default));
+  }
   RegionGuard guard{};
   guard.kind = RegionGuard::Kind::Function;
   guard.object = Ref<>::borrow(reinterpret_cast<PyObject*>(function));
@@ -92,12 +109,10 @@ bool RegionBuilder::enter_function(PyFunctionObject* function, const std::vector
   Context* const context = inlined(function, call);
   State inside = before_;
   context->base = inside.places.size();
-  for (const Known& argument : arguments) {
-    if (argument.kind == Known::Kind::Empty || argument.is_iterator()) throw Unknown{"a call with an iterator"};
-    inside.places.push_back(argument);
+  for (const auto& argument : given) {
+    if (argument->kind == Known::Kind::Empty || argument->is_iterator()) throw Unknown{"a call with an iterator"};
+    inside.places.push_back(*argument);
   }
-  for (int i = int(arguments.size()); i < taken; ++i)
-    inside.places.push_back(literal(PyTuple_GET_ITEM(defaults, i - taken + given_by_default)));
   inside.places.resize(context->base + std::size_t(object->co_nlocalsplus));
   inside.passes = state_.passes;
   ++entrances(call + 1);  // the function may return at several places
@@ -115,8 +130,9 @@ bool RegionBuilder::return_from_function() {
   const Context& context = *context_;
   State state = state_;
   state.places.resize(context.base);
-  // The call's operands: what is called, its NULL and the arguments.
-  state.places.resize(state.places.size() - std::size_t(context.caller->code->instrs[context.call].arg) - 2);
+  // The call's operands: what is called, its NULL, the arguments and their names.
+  const FjInstr& call = context.caller->code->instrs[context.call];
+  state.places.resize(state.places.size() - std::size_t(call.arg) - 2 - (call.opcode == FJ_CALL_KW ? 1 : 0));
   state.places.push_back(std::move(result));
   const int after = context.call + 1;
   context_ = context.caller;

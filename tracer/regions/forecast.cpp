@@ -65,7 +65,7 @@ Ref<> stand_in(TraceRun& t, const V& value) {
 
 }  // namespace
 
-bool will_be_region(TraceRun& t, const Frame& frame, const Loop& loop) {
+bool will_be_region(TraceRun& t, const Frame& frame, const Loop& loop, bool elements) {
   PyObject* const anything = once([] { return PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type)); });
   std::vector<Ref<>> held;
   std::vector<PyObject*> objects;
@@ -90,7 +90,7 @@ bool will_be_region(TraceRun& t, const Frame& frame, const Loop& loop) {
   std::string why;
   const std::optional<LoopRegion> region = build_region(*frame.code, loop, values, why);
   PyErr_Clear();
-  return region && !region->memories.empty() && region->elements <= kMostElements;
+  return region && !(elements && region->memories.empty()) && region->elements <= kMostElements;
 }
 
 }  // namespace fj

@@ -9,7 +9,7 @@ namespace fj {
 class TraceRun;
 struct Frame;
 
-/// The frame stands before the loop's header. It works on elements of arrays, and a region can take a pass.
-bool will_be_region(TraceRun& t, const Frame& frame, const Loop& loop);
+/// The frame stands before the loop's header. A region can take a pass; `elements`: it works on elements of arrays.
+bool will_be_region(TraceRun& t, const Frame& frame, const Loop& loop, bool elements);
 
 }  // namespace fj

@@ -150,6 +150,7 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
     case FJ_LOAD_GLOBAL: load_global(instr); return true;
     case FJ_LOAD_ATTR: load_attribute(PyTuple_GET_ITEM(context_->object->co_names, arg)); return true;
     case FJ_LOAD_METHOD: {
+      if (load_method(resolve(peek(1)), PyTuple_GET_ITEM(context_->object->co_names, arg))) return true;
       if (resolve(peek(1)).is_array()) {
         Known method;
         method.kind = Known::Kind::Method;
@@ -372,15 +373,104 @@ bool RegionBuilder::contains(const FjInstr& instr) {
   return true;
 }
 
+namespace {
+
+/// Whether a global variable with this object is one more place, whose numbers and arrays may differ from run to run;
+/// else the region is made for this very object.
+bool is_looked_into(PyObject* object) {
+  if (array_library(object) || numpy_scalar_dtype(object) || PyBytes_CheckExact(object)) return true;
+  const PyTypeObject* const type = Py_TYPE(object);
+  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && type->tp_call == nullptr && !PyType_Check(object) &&
+         !PyTuple_Check(object);
+}
+
+}  // namespace
+
+Ref<> plain_attribute(PyObject* object, PyTypeObject* type, PyObject* name, PyObject* method) {
+  if (Py_TYPE(object) != type || type->tp_getattro != PyObject_GenericGetAttr) return {};
+  if (fj_type_lookup(type, name) != method) return {};
+  Ref<> found = Ref<>::steal(PyObject_GenericGetAttr(object, name));
+  PyErr_Clear();
+  if (!found || method == nullptr) return found;
+  // The object may have an attribute of its own by that name.
+  const bool is_bound = PyMethod_Check(found.get()) && PyMethod_GET_FUNCTION(found.get()) == method;
+  return is_bound ? Ref<>::borrow(method) : Ref<>();
+}
+
+Known RegionBuilder::reached(ReachedPlace::How how, RegionGuard guard, PyObject* object) {
+  Known entry;
+  entry.kind = Known::Kind::Entry;
+  if (const RegionGuard* const known = like(guard)) {
+    entry.place = known->place;
+  } else {
+    guard.place = entry.place = reach(how, guard.owner, 0, object);
+    made_.guards.push_back(std::move(guard));
+  }
+  return resolve(entry);
+}
+
+/// A guard on the same name or attribute; null: there is none yet.
+const RegionGuard* RegionBuilder::like(const RegionGuard& guard) const {
+  const auto found = std::find_if(made_.guards.begin(), made_.guards.end(), [&](const RegionGuard& other) {
+    return other.kind == guard.kind && other.owner == guard.owner && other.names.get() == guard.names.get() &&
+           other.object.get() == guard.object.get();
+  });
+  return found != made_.guards.end() ? &*found : nullptr;
+}
+
+bool RegionBuilder::load_own(const Known& owner, PyObject* name) {
+  if (owner.kind != Known::Kind::Entry) return false;
+  PyObject* const object = object_at(owner.place);
+  if (object == nullptr) return false;
+  RegionGuard guard{};
+  guard.kind = RegionGuard::Kind::Attribute;
+  guard.owner = owner.place;
+  guard.object = Ref<>::borrow(name);
+  guard.value = Ref<>::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  const Ref<> found = plain_attribute(object, Py_TYPE(object), name, nullptr);
+  if (!found) return false;
+  push(reached(ReachedPlace::How::Attribute, std::move(guard), found.get()));
+  return true;
+}
+
+bool RegionBuilder::load_method(const Known& owner, PyObject* name) {
+  if (owner.kind != Known::Kind::Entry) return false;
+  PyObject* const object = object_at(owner.place);
+  PyObject* const function = object != nullptr ? fj_type_lookup(Py_TYPE(object), name) : nullptr;
+  if (function == nullptr || !PyFunction_Check(function)) return false;
+  const Ref<> method = plain_attribute(object, Py_TYPE(object), name, function);
+  if (!method) return false;
+  RegionGuard guard{};
+  guard.kind = RegionGuard::Kind::Method;
+  guard.owner = owner.place;
+  guard.object = Ref<>::borrow(name);
+  guard.value = Ref<>::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+  guard.names = method;
+  if (!like(guard)) made_.guards.push_back(std::move(guard));
+  peek(1) = RegionBuilder::object(function);
+  push(owner);
+  return true;
+}
+
 void RegionBuilder::load_global(const FjInstr& instr) {
   PyObject* const name = PyTuple_GET_ITEM(context_->object->co_names, instr.arg);
   PyObject* const globals = context_->globals;
   PyObject* const builtins = context_->builtins;
   if (!PyDict_CheckExact(globals) || !PyDict_CheckExact(builtins)) throw Unknown{"a namespace that is no dict"};
-  PyObject* value = named(globals, name);
-  if (value == nullptr) value = named(builtins, name);
-  if (value == nullptr) throw Unknown{"a name that is not bound"};
-  Known known = literal(value);
+  Known known;
+  if (PyObject* const global = PyDict_GetItemWithError(globals, name); global != nullptr && is_looked_into(global)) {
+    RegionGuard guard{};
+    guard.kind = RegionGuard::Kind::Named;
+    guard.names = Ref<>::borrow(globals);
+    guard.object = Ref<>::borrow(name);
+    known = reached(ReachedPlace::How::Named, std::move(guard), global);
+  } else {
+    PyErr_Clear();
+    PyObject* value = named(globals, name);
+    if (value == nullptr) value = named(builtins, name);
+    if (value == nullptr) throw Unknown{"a name that is not bound"};
+    known = literal(value);
+  }
   if (instr.arg2 && !fj_call_layout_callable_first()) push({});
   push(std::move(known));
   if (instr.arg2 && fj_call_layout_callable_first()) push({});
@@ -412,7 +502,7 @@ void RegionBuilder::load_attribute(PyObject* name) {
     if (text == "real") return push(python_float(owner.value));
     if (text == "imag") return push(python_float(owner.imaginary));
   }
-  throw Unknown{"an attribute `" + text_of(name) + "`"};
+  if (!load_own(owner, name)) throw Unknown{"an attribute `" + text_of(name) + "`"};
 }
 
 }  // namespace fj

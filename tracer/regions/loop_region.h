@@ -25,14 +25,16 @@ namespace fj {
 /// Which type of Python's a number has.
 enum class Boxing : std::uint8_t { Int, Float, Bool, Numpy };
 
-/// Objects of the frame have places: its slots, then its stack, then what is reached from those.
+/// Objects of the frame have places: its slots, then its stack, then what is reached from those or by a name.
 struct ReachedPlace {
   enum class How : std::uint8_t {
     Cell,        // the contents of the cell at `from`
     Iterated,    // what the iterator at `from` goes through: number `index` of them
+    Attribute,   // of the object at `from`: see RegionGuard
+    Named,       // likewise, by a name of a namespace
   };
   How how;
-  int from;
+  int from;      // -1: none
   int index = 0;
 };
 
@@ -101,10 +103,15 @@ struct RegionGuard {
     Cell,        // a cell with contents
     Function,    // `object` has the code `value` and the defaults `names`
     Name,        // `object` is `value` in the dict `names`; no value: it isn't there
+    Named,       // it is in it, and what is there comes to `place`
+    Attribute,   // the object at `owner` is of the class `value`, which has no attribute `object`, but it has: this comes
+                 // to `place`
+    Method,      // it is of the class `value`, and its attribute `object` is the method that the function `names` makes
     Same,        // the object at `place` is `value`
   };
   Kind kind;
   int place = -1;
+  int owner = -1;
   Boxing boxing = Boxing::Int;
   DType dtype = DType::I64;
   int rank = 0;
@@ -139,6 +146,10 @@ struct IteratorState {
   std::vector<Ref<>> over;
 };
 IteratorState read_iterator(PyObject* object);
+
+/// What the generic lookup finds for an object of the class `type`, without running Python code, else null: `method`,
+/// the function that its class has by this name; or what it has itself, where the class has nothing.
+Ref<> plain_attribute(PyObject* object, PyTypeObject* type, PyObject* name, PyObject* method);
 
 /// When framejit is imported, and for modules that are loaded later when the first region is built: whoever replaces
 /// `math.exp` afterwards has another function than the one we know.

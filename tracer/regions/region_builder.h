@@ -306,6 +306,12 @@ class RegionBuilder {
   bool call_instruction(int given, PyObject* names);
   void load_global(const FjInstr& instr);
   void load_attribute(PyObject* name);
+  /// Of an object that is no array: what it has itself, or a method, whose function is on the stack below it then.
+  bool load_own(const Known& owner, PyObject* name);
+  bool load_method(const Known& owner, PyObject* name);
+  /// What a reached place holds; `guard` brings it there.
+  Known reached(ReachedPlace::How how, RegionGuard guard, PyObject* object);
+  const RegionGuard* like(const RegionGuard& guard) const;
   void subscript(const Known& container, const Known& index);
   void store_subscript(const Known& container, const Known& index, const Known& value);
   bool next_item(const FjInstr& instr, int at);
@@ -327,7 +333,8 @@ class RegionBuilder {
   void go_back(int header);
   void leave_to_cpython(const Unknown& unknown);
   Context* inlined(PyFunctionObject* function, int call);
-  bool enter_function(PyFunctionObject* function, const std::vector<Known>& arguments, int call);
+  bool enter_function(PyFunctionObject* function, const std::vector<Known>& arguments,
+                      const NamedArguments& keywords, int call);
   bool return_from_function();
   Holding holding(const Known& known, std::vector<ValueId>& values);
   void let_go(int slot);
