@@ -130,6 +130,7 @@ struct Entrance {
       if (owner == nullptr) return false;
       Ref<> found = plain_attribute(owner, reinterpret_cast<PyTypeObject*>(guard.value.get()), guard.object.get(),
                                     guard.names.get());
+      if (guard.writes && Py_TYPE(owner)->tp_setattro != PyObject_GenericSetAttr) return false;
       return guard.kind == RegionGuard::Kind::Method ? bool(found) : comes(guard.place, std::move(found));
     }
     PyObject* const object = objects[std::size_t(guard.place)];
@@ -302,15 +303,21 @@ CompiledLoop::CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code
     most_left_ = std::max(most_left_, block.end.leave.values.size());
     for (const region::Instruction& made : block.body) most_left_ = std::max(most_left_, made.leave.values.size());
   }
+  for (const RegionGuard& guard : loop_.guards)
+    for (const RegionGuard& other : loop_.guards)
+      if (guard.writes && guard.is_alias_of(other)) apart_.emplace_back(guard.owner, other.owner);
 }
 
 int CompiledLoop::traverse(visitproc visit, void* arg) const {
   for (const RegionGuard& guard : loop_.guards)
     for (const Ref<>& object : {std::cref(guard.names), std::cref(guard.object), std::cref(guard.value)})
       Py_VISIT(object.get());
-  for (const RegionExit& exit : loop_.exits)
+  for (const RegionExit& exit : loop_.exits) {
     for (const Holding& holding : exit.places)
       if (const int stop = traverse_holding(holding, visit, arg)) return stop;
+    for (const RegionExit::Stored& stored : exit.stored)
+      if (const int stop = traverse_holding(stored.value, visit, arg)) return stop;
+  }
   return 0;
 }
 
@@ -350,6 +357,9 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   entrance.objects.resize(values.slots.size() + loop_.reached.size());
   for (const RegionGuard& guard : loop_.guards)
     if (!entrance.holds(guard)) return Outcome::Other;
+  for (const auto& [owner, other] : apart_)
+    if (share_attributes(entrance.objects[std::size_t(owner)], entrance.objects[std::size_t(other)]))
+      return Outcome::Other;
 
   std::vector<Cell> inputs;
   for (const RegionInput& input : loop_.inputs) inputs.push_back(entrance.input(input));
@@ -377,6 +387,16 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   for (const Holding& holding : exit.places) {
     update.slots.push_back(entrance.object(holding, left.data()));
     if (!update.slots.back() && PyErr_Occurred()) return Outcome::Failed;
+  }
+  std::vector<Ref<>> stored;
+  for (const RegionExit::Stored& one : exit.stored) {
+    stored.push_back(entrance.object(one.value, left.data()));
+    if (!stored.back()) return Outcome::Failed;
+  }
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    const RegionExit::Stored& one = exit.stored[i];
+    PyObject* const owner = entrance.objects[std::size_t(one.owner)];
+    if (PyObject_GenericSetAttr(owner, one.name.get(), stored[i].get()) != 0) return Outcome::Failed;
   }
   instruction = exit.instruction;
   return Outcome::Ran;

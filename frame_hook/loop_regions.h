@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "codegen/llvm/region.h"
@@ -59,6 +60,7 @@ class CompiledLoop {
   int turns_ = 0;
   double least_[2] = {1e300, 1e300};    // nanoseconds of a pass: of the quick code, and of the optimised
   std::size_t most_left_ = 1;  // values of an exit
+  std::vector<std::pair<int, int>> apart_;  // places of objects of which an attribute is stored: not those of one
   std::int64_t entries_ = 0, passes_ = 0;
 };
 

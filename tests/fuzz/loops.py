@@ -121,10 +121,15 @@ def held_elsewhere(random, parameters, body):
         setup.append(f"{where}{name} = ARGS[{place}]")
         where = "self." if method and where == "O." else where
         body = re.sub(rf"(?<![\w.'\"]){name}(?![\w'\"(])", where + name, body)
+    # Some variables of the loop are attributes too, of this object or of another one, which may be the same.
+    for name in sorted(set(re.findall(r"\b[stw]\d\b", body))) if "nonlocal" not in body else ():
+        if random.random() < 0.3:
+            body = re.sub(rf"\b{name}\b", random.choice(["self." if method else "O.", "P."]) + name, body)
     body = body.replace("math.sqrt(", "self.at(" if method else "O.at(")
+    setup.append(random.choice(["P = O", "P = Held()", "P = Held()"]))
     changed = [line.split(" = ")[0] for line in setup if line.startswith("G_")]
     first = f"    global {', '.join(changed)}\n" if changed else ""
-    lines = ["class Held:", "    half = 0.5", "    def at(self, i):", "        return i * self.half", ""]
+    lines = ["class Held:", "    half, seen = 0.5, 0", "    def at(self, i):", *random.choice([["        return i * self.half"], ["        self.seen += 1", "        self.last = i", "        return self.seen * 0.5"]]), ""]
     if method:
         indented = "\n".join("    " + line for line in (first + body).splitlines())
         return [*lines, f"    def work(self, {parameters}):", indented, "", "O = Held()", "", f"def f({parameters}):", f"    return O.work({parameters})"], setup
@@ -781,7 +786,7 @@ def seen(function, namespace, filename):
         walk.value("result", called.result)
         walk.value("global COUNT", namespace.get("COUNT"))
         if "O" in namespace:
-            walk.value("what is held", [vars(namespace["O"]), [value for name, value in sorted(namespace.items()) if name.startswith("G_")]])
+            walk.value("what is held", [vars(namespace["O"]), vars(namespace["P"]), [value for name, value in sorted(namespace.items()) if name.startswith("G_")]])
     walk.memory()
     frames, traceback = [], called.error.__traceback__ if called.error is not None else None
     while traceback is not None:

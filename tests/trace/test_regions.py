@@ -594,6 +594,132 @@ def test_attributes_that_change_within_the_loop():
         assert all(same(a.u, b.u) and same(a.scale, b.scale) for a, b in zip(ours, theirs))
 
 
+class Draws:
+    def __init__(self, state=42):
+        self.state, self.count, self.last = state, 0, None
+
+    def next(self):
+        self.state = (self.state * 1664525 + 1013904223) & 0xFFFFFFFF
+        self.count += 1
+        return self.state / 4294967296.0
+
+
+class Counted(Draws):
+    """Each store is seen."""
+    log = []
+
+    def __setattr__(self, name, value):
+        self.log.append(name)
+        object.__setattr__(self, name, value)
+
+
+def drawn(a, b, n):
+    inside = 0
+    for i in range(n):
+        x, y = a.next(), b.next()
+        if x * x + y * y < 1:
+            inside += 1
+            a.last = x
+        if i == 270:
+            b.last = "a text"
+        if inside == 400:
+            return 1 // (a.count - b.count)
+    return inside
+
+
+def test_attributes_that_are_stored():
+    compiled = compile(drawn)
+    def two(kind=Draws, one=False, n=500, change=lambda a: None):
+        outcomes = []
+        for function in (compiled, drawn):
+            a = kind()
+            b = a if one else kind(7)
+            change(a)
+            Counted.log.clear()
+            try:
+                result = function(a, b, n)
+            except Exception as error:
+                result = (type(error), str(error), traceback.extract_tb(error.__traceback__)[-1].lineno)
+            outcomes.append((result, sorted(vars(a).items()), sorted(vars(b).items()), list(Counted.log)))
+        assert outcomes[0] == outcomes[1]
+
+    for _ in range(2):
+        two()
+        two(n=2000)  # ends by an error
+    before = framejit.cache_info()["regions_entered"]
+    two(n=250)
+    assert framejit.cache_info()["regions_entered"] == before + 1
+    two(one=True)  # each store of one is seen by the other
+    two(one=True, n=2000)
+    two(change=lambda a: setattr(a, "last", [1]))
+    two(change=lambda a: delattr(a, "last"))
+    two(change=lambda a: delattr(a, "state"))
+    two(change=lambda a: setattr(a, "state", 1.5))
+    two(change=lambda a: setattr(a, "state", 2**70))
+    two(change=lambda a: setattr(a, "count", np.int8(100)))
+    two(change=lambda a: setattr(a, "next", float))
+    two(kind=Counted)
+    for _ in range(3):
+        shared = []
+        for function in (compiled, drawn):
+            a, b = Draws(), Draws(7)
+            b.__dict__ = a.__dict__  # what one has stored, the other has
+            shared.append((function(a, b, 500), sorted(vars(a).items())))
+        assert shared[0] == shared[1]
+    two(kind=type("Slots", (), {"__slots__": ("state", "count", "last", "__dict__"), "__init__": Draws.__init__, "next": Draws.next}))
+    two()
+
+
+def test_what_is_stored_in_a_called_function_that_is_left_is_stored_once():
+    class Account:
+        def __init__(self):
+            self.total, self.steps = 0, 0
+
+        def add(self, i):
+            self.steps += 1
+            self.total += i
+            if i % 60 == 59:
+                print("at", self.steps, self.total)  # CPython's
+            self.total -= 1
+            return self.total
+
+    def f(account, n):
+        seen = 0
+        for i in range(n):
+            seen += account.add(i)
+            account.steps += 1
+        return seen, account.total, account.steps
+
+    compiled = compile(f)
+    for n in (300, 300, 500):
+        assert compiled(Account(), n) == f(Account(), n)
+
+
+def test_a_replaced_attribute_is_let_go_of_where_it_was():
+    """What is no number may do something when it ends."""
+    class Noisy:
+        def __init__(self, log):
+            self.log = log
+
+        def __del__(self):
+            self.log.append("ends")
+
+    def f(holder, log, n):
+        for i in range(n):
+            if i == 40:
+                holder.u = i
+            if i == 41:
+                log.append(holder.u)
+            holder.scale += 1.0
+        return log, holder.u, holder.scale
+
+    compiled = compile(f)
+    for _ in range(3):
+        logs = [], []
+        results = [function(Grid(Noisy(log), 0.5), log, 300) for function, log in zip((compiled, f), logs)]
+        assert same(*results) and logs[0] == ["ends", 40]
+
+
 def test_arrays_that_are_reached_are_the_objects_themselves():
     def f(grid, n):
         x = y = None

@@ -109,6 +109,7 @@ bool RegionBuilder::enter_function(PyFunctionObject* function, const std::vector
   Context* const context = inlined(function, call);
   State inside = before_;
   context->base = inside.places.size();
+  if (context_->caller == nullptr) inside.stored_at_call = inside.stored;
   for (const auto& argument : given) {
     if (argument->kind == Known::Kind::Empty || argument->is_iterator()) throw Unknown{"a call with an iterator"};
     inside.places.push_back(*argument);
@@ -136,6 +137,7 @@ bool RegionBuilder::return_from_function() {
   state.places.push_back(std::move(result));
   const int after = context.call + 1;
   context_ = context.caller;
+  if (context_->caller == nullptr) state.stored_at_call.clear();
   jump(after, std::move(state));
   return false;
 }

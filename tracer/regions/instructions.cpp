@@ -149,6 +149,11 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
     }
     case FJ_LOAD_GLOBAL: load_global(instr); return true;
     case FJ_LOAD_ATTR: load_attribute(PyTuple_GET_ITEM(context_->object->co_names, arg)); return true;
+    case FJ_STORE_ATTR: {
+      const Known owner = resolve(pop()), value = resolve(pop());
+      store_own(owner, PyTuple_GET_ITEM(context_->object->co_names, arg), value);
+      return true;
+    }
     case FJ_LOAD_METHOD: {
       if (load_method(resolve(peek(1)), PyTuple_GET_ITEM(context_->object->co_names, arg))) return true;
       if (resolve(peek(1)).is_array()) {
@@ -397,20 +402,11 @@ Ref<> plain_attribute(PyObject* object, PyTypeObject* type, PyObject* name, PyOb
   return is_bound ? Ref<>::borrow(method) : Ref<>();
 }
 
-Known RegionBuilder::reached(ReachedPlace::How how, RegionGuard guard, PyObject* object) {
-  Known entry;
-  entry.kind = Known::Kind::Entry;
-  if (const RegionGuard* const known = like(guard)) {
-    entry.place = known->place;
-  } else {
-    guard.place = entry.place = reach(how, guard.owner, 0, object);
-    made_.guards.push_back(std::move(guard));
-  }
-  return resolve(entry);
+bool share_attributes(PyObject* object, PyObject* other) {
+  return object == other || fj_instance_dict(object) == fj_instance_dict(other);
 }
 
-/// A guard on the same name or attribute; null: there is none yet.
-const RegionGuard* RegionBuilder::like(const RegionGuard& guard) const {
+RegionGuard* RegionBuilder::known_guard(const RegionGuard& guard) {
   const auto found = std::find_if(made_.guards.begin(), made_.guards.end(), [&](const RegionGuard& other) {
     return other.kind == guard.kind && other.owner == guard.owner && other.names.get() == guard.names.get() &&
            other.object.get() == guard.object.get();
@@ -418,19 +414,57 @@ const RegionGuard* RegionBuilder::like(const RegionGuard& guard) const {
   return found != made_.guards.end() ? &*found : nullptr;
 }
 
-bool RegionBuilder::load_own(const Known& owner, PyObject* name) {
-  if (owner.kind != Known::Kind::Entry) return false;
-  PyObject* const object = object_at(owner.place);
-  if (object == nullptr) return false;
+Known RegionBuilder::reached(ReachedPlace::How how, RegionGuard guard, PyObject* object) {
+  Known entry;
+  entry.kind = Known::Kind::Entry;
+  if (const RegionGuard* const known = known_guard(guard)) {
+    entry.place = known->place;
+    if (const auto stored = state_.stored.find(entry.place); stored != state_.stored.end()) return stored->second;
+  } else {
+    guard.place = entry.place = reach(how, guard.owner, 0, object);
+    made_.guards.push_back(std::move(guard));
+  }
+  return resolve(entry);
+}
+
+std::optional<RegionGuard> RegionBuilder::own_attribute(const Known& owner, PyObject* name) {
+  PyObject* const object = owner.kind == Known::Kind::Entry ? object_at(owner.place) : nullptr;
+  if (object == nullptr || !plain_attribute(object, Py_TYPE(object), name, nullptr)) return std::nullopt;
   RegionGuard guard{};
   guard.kind = RegionGuard::Kind::Attribute;
   guard.owner = owner.place;
   guard.object = Ref<>::borrow(name);
   guard.value = Ref<>::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
-  const Ref<> found = plain_attribute(object, Py_TYPE(object), name, nullptr);
-  if (!found) return false;
-  push(reached(ReachedPlace::How::Attribute, std::move(guard), found.get()));
+  return guard;
+}
+
+bool RegionBuilder::load_own(const Known& owner, PyObject* name) {
+  std::optional<RegionGuard> guard = own_attribute(owner, name);
+  if (!guard) return false;
+  for (const RegionGuard& other : made_.guards)
+    if (other.writes && other.is_alias_of(*guard) && share_attributes(object_at(other.owner), object_at(owner.place)))
+      throw Unknown{"an attribute of one object by two names"};
+  const Ref<> found = plain_attribute(object_at(owner.place), Py_TYPE(object_at(owner.place)), name, nullptr);
+  push(reached(ReachedPlace::How::Attribute, *std::move(guard), found.get()));
   return true;
+}
+
+/// Only numbers, in the place of numbers: nobody sees when those end.
+void RegionBuilder::store_own(const Known& owner, PyObject* name, const Known& value) {
+  const std::string what = "the attribute `" + text_of(name) + "` is stored";
+  if (!value.is_number() && value.kind != Known::Kind::Complex) throw Unknown{what};
+  const std::optional<RegionGuard> guard = own_attribute(owner, name);
+  if (!guard || Py_TYPE(object_at(owner.place))->tp_setattro != PyObject_GenericSetAttr || !load_own(owner, name))
+    throw Unknown{what};
+  const Known before = pop();
+  const bool is_none = before.kind == Known::Kind::Object && before.object.get() == Py_None;
+  if (!before.is_number() && before.kind != Known::Kind::Complex && !is_none) throw Unknown{what};
+  for (const RegionGuard& other : made_.guards)
+    if (other.is_alias_of(*guard) && share_attributes(object_at(other.owner), object_at(owner.place)))
+      throw Unknown{what};
+  RegionGuard* const known = known_guard(*guard);
+  known->writes = true;
+  state_.stored.insert_or_assign(known->place, value);
 }
 
 bool RegionBuilder::load_method(const Known& owner, PyObject* name) {
@@ -446,7 +480,7 @@ bool RegionBuilder::load_method(const Known& owner, PyObject* name) {
   guard.object = Ref<>::borrow(name);
   guard.value = Ref<>::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
   guard.names = method;
-  if (!like(guard)) made_.guards.push_back(std::move(guard));
+  if (!known_guard(guard)) made_.guards.push_back(std::move(guard));
   peek(1) = RegionBuilder::object(function);
   push(owner);
   return true;

@@ -83,8 +83,14 @@ struct Holding {
 };
 
 struct RegionExit {
+  struct Stored {
+    int owner;       // place of the object
+    Ref<> name;      // of its attribute
+    Holding value;
+  };
   int instruction;
   std::vector<Holding> places;  // the slots, then the stack
+  std::vector<Stored> stored{};   // attributes that the region has given new values
 };
 
 /// What has to hold of the frame for the region to be entered; else another region is made for what there is.
@@ -115,12 +121,18 @@ struct RegionGuard {
   Boxing boxing = Boxing::Int;
   DType dtype = DType::I64;
   int rank = 0;
-  bool writes = false;
+  bool writes = false;  // Attribute: it is stored
   bool dense = false;   // Array: the last axis has stride 1
   bool ends = false;    // Array: nobody sees when it ends (ends_unseen)
   bool natural = false; // of iterators: the position is not negative
   std::int64_t step = 1;
   Ref<> names, object, value;
+
+  /// Both are of attributes by one name, of objects at two places, which may be one object.
+  bool is_alias_of(const RegionGuard& other) const {
+    return kind == Kind::Attribute && other.kind == Kind::Attribute && owner != other.owner &&
+           object.get() == other.object.get();
+  }
 };
 
 struct LoopRegion {
@@ -150,6 +162,9 @@ IteratorState read_iterator(PyObject* object);
 /// What the generic lookup finds for an object of the class `type`, without running Python code, else null: `method`,
 /// the function that its class has by this name; or what it has itself, where the class has nothing.
 Ref<> plain_attribute(PyObject* object, PyTypeObject* type, PyObject* name, PyObject* method);
+
+/// Whether what one has stored in an attribute is the other's: they are one object, or have one dict.
+bool share_attributes(PyObject* object, PyObject* other);
 
 /// When framejit is imported, and for modules that are loaded later when the first region is built: whoever replaces
 /// `math.exp` afterwards has another function than the one we know.

@@ -2,6 +2,7 @@
 #include "tracer/regions/region_builder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "arrays/arrays.h"
 #include "cpython/objects.h"
@@ -252,6 +253,7 @@ std::pair<int, RegionBuilder::State> RegionBuilder::leaving() const {
   while (outermost->caller->caller != nullptr) outermost = outermost->caller;
   State state = before_;
   state.places.resize(outermost->base);
+  state.stored = std::exchange(state.stored_at_call, {});
   return {outermost->call, std::move(state)};
 }
 
@@ -404,9 +406,13 @@ Holding RegionBuilder::holding(const Known& known, std::vector<ValueId>& values)
 
 region::Leave RegionBuilder::leave(int instruction, const State& state) {
   region::Leave made;
-  RegionExit exit{instruction, {}};
+  RegionExit exit{instruction, {}, {}};
   made.values.push_back(state.passes);
   for (const Known& known : state.places) exit.places.push_back(holding(known, made.values));
+  for (const auto& [place, known] : state.stored)
+    for (const RegionGuard& guard : made_.guards)
+      if (guard.kind == RegionGuard::Kind::Attribute && guard.place == place)
+        exit.stored.push_back({guard.owner, guard.object, holding(known, made.values)});
   made.exit = region_.exits++;
   made_.exits.push_back(std::move(exit));
   return made;
@@ -438,9 +444,11 @@ region::Target RegionBuilder::target(int to, State state) {
   }
   std::string key;
   for (const Known& known : state.places) describe_types(known, key);
+  for (const auto* numbers : {&state.stored, &state.stored_at_call})
+    for (const auto& [place, known] : *numbers) describe_types(known, key += " " + std::to_string(place));
   const auto pass = [&](ValueId value) { made.arguments.push_back(value); };
   State passed = state;
-  for (Known& known : passed.places) each_value(known, pass);
+  passed.each_known([&](Known& known) { each_value(known, pass); });
   pass(passed.passes);
   if (is_header(to) && !blocks_.empty()) ++finished_passes_;
   const auto [known, fresh] = blocks_.try_emplace({context_, to, key}, int(region_.blocks.size()));
@@ -465,7 +473,7 @@ region::Target RegionBuilder::target(int to, State state) {
     set_hint(value, known);
     block.parameters.push_back(value);
   };
-  for (Known& known : passed.places) each_value(known, renew);
+  passed.each_known([&](Known& known) { each_value(known, renew); });
   renew(passed.passes);
   pending_.push_back({made.block, to, std::move(passed), context_});
   return made;

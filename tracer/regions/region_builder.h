@@ -239,7 +239,7 @@ class RegionBuilder {
 
  private:
   /// A function whose instructions are run: the loop's own, or one that is called in it. A region is left at the call in
-  /// the loop's function, as if nothing of it had happened, so that a called function must not write.
+  /// the loop's function, as if nothing of it had happened, so that a called function must not write into arrays.
   struct Context {
     const FjCode* code;
     PyCodeObject* object;
@@ -251,8 +251,18 @@ class RegionBuilder {
     std::size_t base = 0;       // where the slots begin among the places: before them are the caller's, as at the call
   };
   struct State {
-    std::vector<Known> places;  // slots, then the stack
+    std::vector<Known> places;    // slots, then the stack
+    /// By the place of an attribute: the number that was stored there. The object gets it where the region is left.
+    std::map<int, Known> stored;
+    std::map<int, Known> stored_at_call;  // in a called function: likewise, at the call in the loop's function
     ValueId passes;
+
+    template <class Visit>
+    void each_known(const Visit& visit) {
+      for (Known& known : places) visit(known);
+      for (auto* numbers : {&stored, &stored_at_call})
+        for (auto& [place, known] : *numbers) visit(known);
+    }
   };
   struct Pending {
     int block, instruction;
@@ -311,7 +321,11 @@ class RegionBuilder {
   bool load_method(const Known& owner, PyObject* name);
   /// What a reached place holds; `guard` brings it there.
   Known reached(ReachedPlace::How how, RegionGuard guard, PyObject* object);
-  const RegionGuard* like(const RegionGuard& guard) const;
+  /// The one on the same name or attribute; null: there is none yet.
+  RegionGuard* known_guard(const RegionGuard& guard);
+  /// Of an attribute that an object itself has; nothing: it is another kind of attribute.
+  std::optional<RegionGuard> own_attribute(const Known& owner, PyObject* name);
+  void store_own(const Known& owner, PyObject* name, const Known& value);
   void subscript(const Known& container, const Known& index);
   void store_subscript(const Known& container, const Known& index, const Known& value);
   bool next_item(const FjInstr& instr, int at);
