@@ -120,7 +120,7 @@ struct Entrance {
       const auto* function = reinterpret_cast<PyFunctionObject*>(guard.object.get());
       return function->func_code == guard.value.get() && function->func_defaults == guard.names.get();
     }
-    if (guard.kind == RegionGuard::Kind::Named) {
+    if (guard.kind == RegionGuard::Kind::Global) {
       PyObject* const found = PyDict_GetItemWithError(guard.names.get(), guard.object.get());
       if (found == nullptr) PyErr_Clear();
       return comes(guard.place, Ref<>::borrow(found));
@@ -128,10 +128,11 @@ struct Entrance {
     if (guard.kind == RegionGuard::Kind::Attribute || guard.kind == RegionGuard::Kind::Method) {
       PyObject* const owner = objects[std::size_t(guard.owner)];
       if (owner == nullptr) return false;
-      Ref<> found = plain_attribute(owner, reinterpret_cast<PyTypeObject*>(guard.value.get()), guard.object.get(),
-                                    guard.names.get());
-      if (guard.writes && Py_TYPE(owner)->tp_setattro != PyObject_GenericSetAttr) return false;
-      return guard.kind == RegionGuard::Kind::Method ? bool(found) : comes(guard.place, std::move(found));
+      auto* const type = reinterpret_cast<PyTypeObject*>(guard.value.get());
+      if (guard.kind == RegionGuard::Kind::Method)
+        return has_method(owner, type, guard.object.get(), guard.names.get());
+      if (guard.writes && type->tp_setattro != PyObject_GenericSetAttr) return false;
+      return comes(guard.place, own_attribute(owner, type, guard.object.get()));
     }
     PyObject* const object = objects[std::size_t(guard.place)];
     if (guard.kind == RegionGuard::Kind::Unbound) return object == nullptr;

@@ -68,7 +68,7 @@ class ReachScope {
 
 /// A piece with array work has run on this thread: whatever led to it is worth looking at.
 void note_array_work(FunctionState& state);
-/// How often that was so in other functions than this one.
+/// How often that was so in other functions than this one, or on other threads: to be compared with what it was.
 std::uint64_t array_work_besides(const FunctionState& state);
 
 }  // namespace fj

@@ -94,7 +94,8 @@ CALLERS = [
     "    x = np.ones(3)\n    for again in range(3):\n        r = work({0})\n        x = x * 2 - again\n    return r, x",
     "    def between(*args):\n        return work(*args), np.arange(3) + 1\n    r, x = between({0})\n    return x * 2, r",
     "    try:\n        return work({0})\n    finally:\n        print('left', np.arange(3) * 2)",
-    "    class Holder:\n        def __init__(self, *args):\n            self.given = args\n        def run(self):\n            return work(*self.given)\n    return Holder({0}).run(), np.zeros(2) - 1",
+    "    class Holder:\n        def __init__(self, *args):\n            self.given = args\n        def run(self):\n            return work(*self.given)\n"
+    "    return Holder({0}).run(), np.zeros(2) - 1",
     "    return [work({0}) for again in range(2)]",
 ]
 
@@ -129,10 +130,12 @@ def held_elsewhere(random, parameters, body):
     setup.append(random.choice(["P = O", "P = Held()", "P = Held()"]))
     changed = [line.split(" = ")[0] for line in setup if line.startswith("G_")]
     first = f"    global {', '.join(changed)}\n" if changed else ""
-    lines = ["class Held:", "    half, seen = 0.5, 0", "    def at(self, i):", *random.choice([["        return i * self.half"], ["        self.seen += 1", "        self.last = i", "        return self.seen * 0.5"]]), ""]
+    at = random.choice([["return i * self.half"], ["self.seen += 1", "self.last = i", "return self.seen * 0.5"]])
+    lines = ["class Held:", "    half, seen = 0.5, 0", "    def at(self, i):", *("        " + line for line in at), ""]
     if method:
         indented = "\n".join("    " + line for line in (first + body).splitlines())
-        return [*lines, f"    def work(self, {parameters}):", indented, "", "O = Held()", "", f"def f({parameters}):", f"    return O.work({parameters})"], setup
+        lines += [f"    def work(self, {parameters}):", indented, "", "O = Held()", ""]
+        return [*lines, f"def f({parameters}):", f"    return O.work({parameters})"], setup
     return [*lines, "O = Held()", "", f"def f({parameters}):", first + body], setup
 
 
@@ -786,7 +789,8 @@ def seen(function, namespace, filename):
         walk.value("result", called.result)
         walk.value("global COUNT", namespace.get("COUNT"))
         if "O" in namespace:
-            walk.value("what is held", [vars(namespace["O"]), vars(namespace["P"]), [value for name, value in sorted(namespace.items()) if name.startswith("G_")]])
+            others = [value for name, value in sorted(namespace.items()) if name.startswith("G_")]
+            walk.value("what is held", [vars(namespace["O"]), vars(namespace["P"]), others])
     walk.memory()
     frames, traceback = [], called.error.__traceback__ if called.error is not None else None
     while traceback is not None:

@@ -12,7 +12,7 @@ from programs.registry import copies, difference  # noqa: E402
 
 
 def test_there_are_at_least_forty_programs_of_two_kinds():
-    assert len(PROGRAMS) >= 40 and {program.kind for program in PROGRAMS.values()} == {"elements", "arrays"}
+    assert len(PROGRAMS) >= 40 and {program.kind for program in PROGRAMS.values()} == {"elements", "arrays", "objects"}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

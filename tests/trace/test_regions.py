@@ -558,11 +558,13 @@ def test_attributes_methods_and_global_arrays(monkeypatch):
     check_grids(compiled, *grids())  # NameError
     monkeypatch.setitem(globals(), "TABLE", np.arange(50.0))
     check_grids(compiled, *grids(lambda grid: delattr(grid, "scale")))  # AttributeError
-    # A method of the object's own, and of another class.
+    # A method of the object's own, of another object and of another class.
+    check_grids(compiled, *grids(lambda grid: setattr(grid, "at", Grid(np.arange(3.0), 1).at)))
+    check_grids(compiled, *grids(lambda grid: setattr(grid, "at", grid.at)))
     check_grids(compiled, *grids(lambda grid: setattr(grid, "at", lambda i, by=1: i + by)))
     check_grids(compiled, *grids(lambda grid: setattr(grid, "__class__", type("Other", (Grid,), {"at": lambda self, i, by=3: i - by}))))
-    for names in ({"scale": property(lambda self: 4.0, lambda self, value: None)}, {"__getattribute__": lambda self, name: object.__getattribute__(self, name)},
-                  {"__getattr__": lambda self, name: 2.5}, {"at": lambda self, i, by=1: i}):
+    for names in ({"scale": property(lambda self: 4.0, lambda self, value: None)}, {"__getattr__": lambda self, name: 2.5},
+                  {"__getattribute__": lambda self, name: object.__getattribute__(self, name)}, {"at": lambda self, i, by=1: i}):
         check_grids(compiled, *grids(lambda grid: setattr(grid, "__class__", type("Other", (Grid,), names))))
     with monkeypatch.context() as patch:
         patch.setattr(Grid, "at", lambda self, i, by=1: self.u[0] * by)
@@ -668,6 +670,41 @@ def test_attributes_that_are_stored():
         assert shared[0] == shared[1]
     two(kind=type("Slots", (), {"__slots__": ("state", "count", "last", "__dict__"), "__init__": Draws.__init__, "next": Draws.next}))
     two()
+
+
+def test_an_object_that_the_function_makes():
+    def f(n, seed):
+        a, inside = Draws(seed), 0
+        for i in range(n):
+            if a.next() < 0.5:
+                inside += 1
+        b = Grid(np.zeros(5), a)
+        for i in range(n):
+            b.u[i % 5] += b.scale.next()
+        return inside, a.state, a.count, b.u, b.scale is a
+
+    compiled = check(f, (1000, 42))
+    before = framejit.cache_info()["regions_entered"]
+    assert same(compiled(1000, 42), f(1000, 42)) and framejit.cache_info()["regions_entered"] == before + 2
+
+
+def test_a_helper_whose_loop_is_no_region_is_compiled_by_pieces_of_passes():
+    """However many passes it has: 300 of them took 7 seconds when they were one piece of the caller."""
+    def work(u, n, log):
+        s = 0.0
+        for i in range(n):
+            s = (s + u.sum()) % 1000
+            log[0] = s
+        return s
+
+    def f(u, n):
+        log = [0.0]
+        return work(u, n, log), log
+
+    framejit.reset()
+    compiled = compile(f)
+    assert same(compiled(np.arange(8.0), 2000), f(np.arange(8.0), 2000))
+    assert framejit.cache_info()["kernels_compiled"] < 10
 
 
 def test_what_is_stored_in_a_called_function_that_is_left_is_stored_once():

@@ -203,7 +203,7 @@ void TraceRun::look_at_loop(Frame& frame) {
                   elements ? "its passes work on elements of arrays: they run as machine code of their own"
                            : "its passes work on numbers: they run as machine code of their own");
     }
-    if (frame.outermost && whole > 0 && whole % kUnrolled == 0)
+    if (whole >= (frame.outermost ? kUnrolled : kUnrolledInCall) && whole % kUnrolled == 0)
       cut_long_loop(frame, (graph().nodes.size() - met.nodes_before) / std::size_t(whole));
   }
 }
@@ -222,14 +222,15 @@ bool TraceRun::meets_no_array() const {
 
 /// A long loop over a range is no part of what is around it: some passes are a piece that runs again and again, so that
 /// it costs the same to compile however many there are. A derivative is worth more code: autograd goes through the
-/// pieces one after the other.
+/// pieces one after the other. A function that is called has such pieces of its own.
 void TraceRun::cut_long_loop(const Frame& frame, std::size_t nodes_of_a_pass) {
   constexpr double kFewPasses = 64, kFewNodes = 500, kFewOfADerivative = 2500;
   const int entries = fj_iterator_entries();
   const auto* iterator = int(frame.stack.size()) < entries ? nullptr : as<IteratorValue>(*(frame.stack.end() - entries));
   if (iterator == nullptr || !iterator->remaining) return;
   const std::vector<int>& unrolled = request.unrolled;
-  if (request.generalise.never_dynamic || std::find(unrolled.begin(), unrolled.end(), frame.pc) != unrolled.end())
+  if (request.generalise.never_dynamic ||
+      (frame.outermost && std::find(unrolled.begin(), unrolled.end(), frame.pc) != unrolled.end()))
     return;
   const V rest = iterator->remaining();
   const auto* range = rest ? as<RangeValue>(rest) : nullptr;
@@ -239,6 +240,7 @@ void TraceRun::cut_long_loop(const Frame& frame, std::size_t nodes_of_a_pass) {
   const bool derived = std::any_of(graph().inputs.begin(), graph().inputs.end(),
                                    [&](const Input& input) { return requires_gradient(input.value); });
   if (left < kFewPasses || left * double(nodes_of_a_pass) < (derived ? kFewOfADerivative : kFewNodes)) return;
+  meets_region = !frame.outermost;
   break_graph(BreakReason::LoopTooLong, "some of its passes are a piece of their own");
 }
 

@@ -246,7 +246,7 @@ class TraceRun final : public Tracer {
   std::unique_ptr<Placement> placement;
   std::unique_ptr<RowCalls> rows;
   std::unique_ptr<ArgumentLedger> assumed;  // null: only graphs that are edited or kept need it
-  bool meets_region = false;  // the trace ends at a loop that will be one, or at the call of a function that has it
+  bool meets_region = false;  // the trace ends at a loop that will be one, or at the call of a function with a loop
 
  private:
   friend class ExitBuilder;

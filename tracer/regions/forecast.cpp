@@ -12,7 +12,23 @@ namespace fj {
 
 namespace {
 
-Ref<> stand_in(TraceRun& t, const V& value);
+constexpr int kLevels = 4;  // of objects in attributes of others
+
+Ref<> stand_in(TraceRun& t, const V& value, int levels = kLevels);
+
+/// An object of a plain class that the trace has made. None is made whose end could be seen.
+Ref<> instance_like(TraceRun& t, const InstanceValue& instance, int levels) {
+  PyTypeObject* const type = instance.type.get();
+  const bool plain = type->tp_new == PyBaseObject_Type.tp_new && type->tp_getattro == PyObject_GenericGetAttr &&
+                     type->tp_finalize == nullptr && !instance.contents && instance.args.empty();
+  Ref<> made = plain && levels > 0 ? Ref<>::steal(type->tp_alloc(type, 0)) : Ref<>();
+  if (!made) return {};
+  for (const auto& [name, value] : instance.attributes) {
+    const Ref<> attribute = value ? stand_in(t, value, levels - 1) : Ref<>();
+    if (attribute && PyObject_GenericSetAttr(made.get(), name.get(), attribute.get()) != 0) PyErr_Clear();
+  }
+  return made;
+}
 
 Ref<> iterator_over(TraceRun& t, const IteratorValue& iterator) {
   if (iterator.maker) {
@@ -33,7 +49,7 @@ Ref<> iterator_over(TraceRun& t, const IteratorValue& iterator) {
 }
 
 /// Null: nothing is known of it.
-Ref<> stand_in(TraceRun& t, const V& value) {
+Ref<> stand_in(TraceRun& t, const V& value, int levels) {
   switch (value->kind) {
     case ValueKind::Object: return as<ObjectValue>(value)->object;
     case ValueKind::SymInt: return Ref<>::steal(PyLong_FromLong(1));
@@ -58,6 +74,7 @@ Ref<> stand_in(TraceRun& t, const V& value) {
     }
     case ValueKind::Range:
       return Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyRange_Type), "i", 3));
+    case ValueKind::Instance: return instance_like(t, *as<InstanceValue>(value), levels);
     case ValueKind::Iterator: return iterator_over(t, *as<IteratorValue>(value));
     default: return {};
   }

@@ -391,15 +391,28 @@ bool is_looked_into(PyObject* object) {
 
 }  // namespace
 
-Ref<> plain_attribute(PyObject* object, PyTypeObject* type, PyObject* name, PyObject* method) {
+namespace {
+
+/// Null: the class has another lookup, or something else than `expected` by the name.
+Ref<> looked_up(PyObject* object, PyTypeObject* type, PyObject* name, PyObject* expected) {
   if (Py_TYPE(object) != type || type->tp_getattro != PyObject_GenericGetAttr) return {};
-  if (fj_type_lookup(type, name) != method) return {};
+  if (fj_type_lookup(type, name) != expected) return {};
   Ref<> found = Ref<>::steal(PyObject_GenericGetAttr(object, name));
   PyErr_Clear();
-  if (!found || method == nullptr) return found;
-  // The object may have an attribute of its own by that name.
-  const bool is_bound = PyMethod_Check(found.get()) && PyMethod_GET_FUNCTION(found.get()) == method;
-  return is_bound ? Ref<>::borrow(method) : Ref<>();
+  return found;
+}
+
+}  // namespace
+
+Ref<> own_attribute(PyObject* object, PyTypeObject* type, PyObject* name) {
+  return looked_up(object, type, name, nullptr);
+}
+
+bool has_method(PyObject* object, PyTypeObject* type, PyObject* name, PyObject* function) {
+  const Ref<> found = looked_up(object, type, name, function);
+  // The object may have an attribute of its own by that name, a method of another object too.
+  return found && PyMethod_Check(found.get()) && PyMethod_GET_FUNCTION(found.get()) == function &&
+         PyMethod_GET_SELF(found.get()) == object;
 }
 
 bool share_attributes(PyObject* object, PyObject* other) {
@@ -414,7 +427,7 @@ RegionGuard* RegionBuilder::known_guard(const RegionGuard& guard) {
   return found != made_.guards.end() ? &*found : nullptr;
 }
 
-Known RegionBuilder::reached(ReachedPlace::How how, RegionGuard guard, PyObject* object) {
+Known RegionBuilder::place_of(ReachedPlace::How how, RegionGuard guard, PyObject* object) {
   Known entry;
   entry.kind = Known::Kind::Entry;
   if (const RegionGuard* const known = known_guard(guard)) {
@@ -427,9 +440,9 @@ Known RegionBuilder::reached(ReachedPlace::How how, RegionGuard guard, PyObject*
   return resolve(entry);
 }
 
-std::optional<RegionGuard> RegionBuilder::own_attribute(const Known& owner, PyObject* name) {
+std::optional<RegionGuard> RegionBuilder::guard_of_own(const Known& owner, PyObject* name) {
   PyObject* const object = owner.kind == Known::Kind::Entry ? object_at(owner.place) : nullptr;
-  if (object == nullptr || !plain_attribute(object, Py_TYPE(object), name, nullptr)) return std::nullopt;
+  if (object == nullptr || !own_attribute(object, Py_TYPE(object), name)) return std::nullopt;
   RegionGuard guard{};
   guard.kind = RegionGuard::Kind::Attribute;
   guard.owner = owner.place;
@@ -439,13 +452,13 @@ std::optional<RegionGuard> RegionBuilder::own_attribute(const Known& owner, PyOb
 }
 
 bool RegionBuilder::load_own(const Known& owner, PyObject* name) {
-  std::optional<RegionGuard> guard = own_attribute(owner, name);
+  std::optional<RegionGuard> guard = guard_of_own(owner, name);
   if (!guard) return false;
   for (const RegionGuard& other : made_.guards)
     if (other.writes && other.is_alias_of(*guard) && share_attributes(object_at(other.owner), object_at(owner.place)))
       throw Unknown{"an attribute of one object by two names"};
-  const Ref<> found = plain_attribute(object_at(owner.place), Py_TYPE(object_at(owner.place)), name, nullptr);
-  push(reached(ReachedPlace::How::Attribute, *std::move(guard), found.get()));
+  const Ref<> found = own_attribute(object_at(owner.place), Py_TYPE(object_at(owner.place)), name);
+  push(place_of(ReachedPlace::How::Attribute, *std::move(guard), found.get()));
   return true;
 }
 
@@ -453,7 +466,7 @@ bool RegionBuilder::load_own(const Known& owner, PyObject* name) {
 void RegionBuilder::store_own(const Known& owner, PyObject* name, const Known& value) {
   const std::string what = "the attribute `" + text_of(name) + "` is stored";
   if (!value.is_number() && value.kind != Known::Kind::Complex) throw Unknown{what};
-  const std::optional<RegionGuard> guard = own_attribute(owner, name);
+  const std::optional<RegionGuard> guard = guard_of_own(owner, name);
   if (!guard || Py_TYPE(object_at(owner.place))->tp_setattro != PyObject_GenericSetAttr || !load_own(owner, name))
     throw Unknown{what};
   const Known before = pop();
@@ -472,14 +485,13 @@ bool RegionBuilder::load_method(const Known& owner, PyObject* name) {
   PyObject* const object = object_at(owner.place);
   PyObject* const function = object != nullptr ? fj_type_lookup(Py_TYPE(object), name) : nullptr;
   if (function == nullptr || !PyFunction_Check(function)) return false;
-  const Ref<> method = plain_attribute(object, Py_TYPE(object), name, function);
-  if (!method) return false;
+  if (!has_method(object, Py_TYPE(object), name, function)) return false;
   RegionGuard guard{};
   guard.kind = RegionGuard::Kind::Method;
   guard.owner = owner.place;
   guard.object = Ref<>::borrow(name);
   guard.value = Ref<>::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
-  guard.names = method;
+  guard.names = Ref<>::borrow(function);
   if (!known_guard(guard)) made_.guards.push_back(std::move(guard));
   peek(1) = RegionBuilder::object(function);
   push(owner);
@@ -494,10 +506,10 @@ void RegionBuilder::load_global(const FjInstr& instr) {
   Known known;
   if (PyObject* const global = PyDict_GetItemWithError(globals, name); global != nullptr && is_looked_into(global)) {
     RegionGuard guard{};
-    guard.kind = RegionGuard::Kind::Named;
+    guard.kind = RegionGuard::Kind::Global;
     guard.names = Ref<>::borrow(globals);
     guard.object = Ref<>::borrow(name);
-    known = reached(ReachedPlace::How::Named, std::move(guard), global);
+    known = place_of(ReachedPlace::How::Global, std::move(guard), global);
   } else {
     PyErr_Clear();
     PyObject* value = named(globals, name);

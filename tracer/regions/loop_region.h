@@ -25,13 +25,13 @@ namespace fj {
 /// Which type of Python's a number has.
 enum class Boxing : std::uint8_t { Int, Float, Bool, Numpy };
 
-/// Objects of the frame have places: its slots, then its stack, then what is reached from those or by a name.
+/// Objects of the frame have places: its slots, then its stack, then what is reached from those or by a global name.
 struct ReachedPlace {
   enum class How : std::uint8_t {
     Cell,        // the contents of the cell at `from`
     Iterated,    // what the iterator at `from` goes through: number `index` of them
     Attribute,   // of the object at `from`: see RegionGuard
-    Named,       // likewise, by a name of a namespace
+    Global,      // likewise, the global variable
   };
   How how;
   int from;      // -1: none
@@ -109,7 +109,7 @@ struct RegionGuard {
     Cell,        // a cell with contents
     Function,    // `object` has the code `value` and the defaults `names`
     Name,        // `object` is `value` in the dict `names`; no value: it isn't there
-    Named,       // it is in it, and what is there comes to `place`
+    Global,      // what the global variable `object` of the namespace `names` holds comes to `place`
     Attribute,   // the object at `owner` is of the class `value`, which has no attribute `object`, but it has: this comes
                  // to `place`
     Method,      // it is of the class `value`, and its attribute `object` is the method that the function `names` makes
@@ -159,9 +159,11 @@ struct IteratorState {
 };
 IteratorState read_iterator(PyObject* object);
 
-/// What the generic lookup finds for an object of the class `type`, without running Python code, else null: `method`,
-/// the function that its class has by this name; or what it has itself, where the class has nothing.
-Ref<> plain_attribute(PyObject* object, PyTypeObject* type, PyObject* name, PyObject* method);
+/// What the object itself has by this name, where it is of the class `type`, whose lookup is the generic one and which
+/// has nothing by it; else null. Runs no Python code.
+Ref<> own_attribute(PyObject* object, PyTypeObject* type, PyObject* name);
+/// Whether the attribute of an object of such a class is the method that the class makes of `function`.
+bool has_method(PyObject* object, PyTypeObject* type, PyObject* name, PyObject* function);
 
 /// Whether what one has stored in an attribute is the other's: they are one object, or have one dict.
 bool share_attributes(PyObject* object, PyObject* other);

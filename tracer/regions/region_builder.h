@@ -320,11 +320,11 @@ class RegionBuilder {
   bool load_own(const Known& owner, PyObject* name);
   bool load_method(const Known& owner, PyObject* name);
   /// What a reached place holds; `guard` brings it there.
-  Known reached(ReachedPlace::How how, RegionGuard guard, PyObject* object);
+  Known place_of(ReachedPlace::How how, RegionGuard guard, PyObject* object);
   /// The one on the same name or attribute; null: there is none yet.
   RegionGuard* known_guard(const RegionGuard& guard);
   /// Of an attribute that an object itself has; nothing: it is another kind of attribute.
-  std::optional<RegionGuard> own_attribute(const Known& owner, PyObject* name);
+  std::optional<RegionGuard> guard_of_own(const Known& owner, PyObject* name);
   void store_own(const Known& owner, PyObject* name, const Known& value);
   void subscript(const Known& container, const Known& index);
   void store_subscript(const Known& container, const Known& index, const Known& value);
