@@ -13,6 +13,8 @@ import warnings
 
 import numpy as np
 
+import control
+import pairs
 import parts
 import pieces
 import tables
@@ -286,8 +288,10 @@ class Grower:
     def statement(self, indent, depth=0):
         r = self.random
         choice = r.random()
-        if depth > 2 or choice < 0.66:
+        if depth > 2 or choice < 0.62:
             self.simple(indent)
+        elif choice < 0.66:
+            (self.control if self.lib == "torch" and r.random() < 0.5 else self.pair)(indent)
         elif choice < 0.74:
             self.emit(indent, f"if {self.condition()}:")
             self.block(indent + 1, depth + 1)
@@ -305,6 +309,37 @@ class Grower:
             self.manager(indent, depth)
         else:
             self.function(indent, depth)
+
+    def fresh(self):
+        return self.fill("{fresh}")
+
+    def pair(self, indent):
+        """A tuple that a branch chooses or a loop carries."""
+        conditions = ["k > 1", "{i} > 1", "{a}.ndim == 2"] + ["{a}.sum() > {i}", "{a}.any()"] * self.exact
+        for _ in range(TRIES):
+            lines, _ = pairs.lines_of(self.random, self.fill, self.fresh, conditions, lambda like: ["{e}", "{e}", "{a}", "{a}", "{v}", "{n}"],
+                                      ["{t} * 0.5", "{t} - {a}", "-{t}", "{t} + {n}", "{t} * {e}", "abs({t})", "{t}", "{t} + {t}.sum()", "{e}"],
+                                      "Pair" in self.space, self.exact)
+            if self.run("\n".join(lines)):
+                for line in lines:
+                    self.emit(indent, line)
+                return
+
+    def control(self, indent):
+        """A branch or a loop of torch's. Of copies, which share no memory in any call and have a type that the branches keep."""
+        for _ in range(TRIES):
+            p, q = self.fresh(), self.fresh()
+            like = self.random.choice([f"({p} - {{n}}).float()", f"{p} * 2", f"({p} * {{a}}.sum()).float()"])
+            before = [self.fill(f"{p} = ({{a}} + 0).float().contiguous()"), self.fill(f"{q} = {like}")]
+            if not self.run("\n".join(before)):
+                continue
+            made = [n for n in (p, q) if n in self.space]
+            written = control.lines_of(self.random, self.space, made, self.fresh, self.exact, any_shape=True)
+            if written and control.run(written, self.space, made):
+                self.names += [n for n in written.names if n in self.space]
+                for line in [*before, *written.lines]:
+                    self.emit(indent, line)
+                return
 
     def block(self, indent, depth, most=4):
         names, start = list(self.names), len(self.lines)

@@ -145,7 +145,7 @@ class Writer(Lines):
     def __init__(self, random, lib):
         super().__init__(random)
         self.lib = lib
-        self.ints, self.floats, self.bools = ["p", "n"], ["q"], []
+        self.ints, self.floats, self.bools, self.pairs = ["p", "n"], ["q"], [], []
         self.assigned = {"int": [], "float": [], "bool": []}  # names that statements may assign
         self.loops = []  # (name of an int that differs from pass to pass or None, array it counts the elements of or None)
         self.room, self.numbers, self.helper, self.generator, self.names = PASSES, 0, None, False, set()
@@ -361,6 +361,26 @@ class Writer(Lines):
             self.line(f"{x}, {y} = {self.one(f'{y}, {x}', f'{y}, {x} + {y}', f'{y} - {x}, {x}', f'divmod({x}, {self.divisor(self.integer)})')}")
         else:
             self.line(f"{self.one(*bools)} = {self.truth()}")
+
+    def pair(self):
+        """A statement of a tuple that loops carry: of an integer and a float, but where it was turned."""
+        d, s, t = self.one(*self.pairs), self.one(*self.assigned["int"]), self.one(*self.assigned["float"])
+        self.line(
+            self.one(
+                f"{d} = ({self.integer(1)}, {self.number(1)})",
+                f"{d} = {s}, {t}",
+                f"{s}, {t} = {d}",
+                f"{d} = ({d}[0] {self.one('+', '-')} {self.small()}, {d}[1] {self.one('+', '-')} {self.number(0)})",
+                f"{d} = ({d}[0], {d}[1] * {self.factor()})",
+                f"{d} = {d}[:1] + ({self.number(0)},)",
+                f"{d} = ({s}, {d}[1]) if {self.truth(1)} else {d}",
+                f"({s}, {t}), {d} = {d}, ({s}, {t})",
+                f"{s} = {d}[0]",
+                f"{t} = {d}[1] + {t}",
+                f"{t} = sum({d})",
+                f"{d} = {self.one(f'{d}[::-1]', f'({d}[1], {d}[0])')}" if self.chance(0.3) else f"{d} = (*{d}[:1], {t})",
+            )
+        )
 
     def write(self):
         pick = self.random.random()
@@ -582,7 +602,7 @@ class Writer(Lines):
             return
         pick = self.random.random()
         if pick < 0.34:
-            self.assignment()
+            (self.pair if self.pairs and self.chance(0.25) else self.assignment)()
         elif pick < 0.54:
             self.write()
         elif pick < 0.66:
@@ -622,6 +642,9 @@ class Writer(Lines):
 
     def body(self):
         self.variables()
+        if self.chance(0.3):
+            self.pairs.append("d")
+            self.line(f"d = ({self.one(*self.ints)}, {self.one(*self.floats)})")
         if self.chance(0.15):
             self.names.add("bump")
             name = self.one(*self.assigned["int"], *self.assigned["float"])
@@ -646,7 +669,7 @@ class Writer(Lines):
                 self.line("    print(type(error).__name__, error)")
         if whole:
             self.indent -= 1
-        values = [name for names in self.assigned.values() for name in names]
+        values = [name for names in self.assigned.values() for name in names] + self.pairs
         if self.chance(0.08):
             values += [name for name in self.ints[-1:] if name not in values]
         self.line(("yield " if self.generator else "return ") + ", ".join(values))

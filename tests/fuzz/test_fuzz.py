@@ -1,4 +1,5 @@
 """A fixed part of the random programs of `./run fuzz`, and proof that a planted error is found."""
+import re
 import warnings
 
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 
 import grow
 import numbers_of_all_kinds
+import ways
 from case import Case, Difference, check
 from harness import both_libraries, same_as_eager
 from fuzz import options_of
@@ -43,6 +45,15 @@ def test_numbers_of_all_kinds_do_what_eager_does(lib, first):
         except Difference as difference:
             again = f"`./run fuzz --kind numbers --lib {lib.name} --seed {seed} --programs 1`"
             raise AssertionError(f"{again}: {difference}") from None
+
+
+@both_libraries
+@pytest.mark.parametrize("program", [grow.program, ways.program], ids=["calls", "ways"])
+def test_programs_carry_tuples_and_call_torchs_control_flow(program, lib):
+    sources = [program(seed, lib.name).source for seed in range(40)]
+    assert sum(re.search(r"^ +[uv](\d+), [uv]\d+ = [uv]\d+$", source, re.MULTILINE) is not None for source in sources) >= 3
+    controls = sum("lib.cond(" in source or "lib.while_loop(" in source for source in sources)
+    assert controls >= 3 if lib.name == "torch" else controls == 0
 
 
 def test_programs_depend_on_the_seed_alone():

@@ -9,14 +9,14 @@ from harness import both_libraries
 
 pytest.importorskip("safetensors", reason="safetensors is not installed")
 
-PROGRAMS, BLOCK = 40, 20  # of each library
+FIRST, PROGRAMS, BLOCK = 40, 40, 20  # of each library; one program in five has neither branches nor calls that a graph of the library's lacks
 
 
 @both_libraries
 @pytest.mark.parametrize("block", range(PROGRAMS // BLOCK))
 def test_each_way_gives_what_eager_gives(lib, block):
     answered, branches = collections.Counter(), 0
-    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+    for seed in range(FIRST + block * BLOCK, FIRST + (block + 1) * BLOCK):
         try:
             program = ways.program(seed, lib.name)
             ran = ways.check(program)

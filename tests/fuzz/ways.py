@@ -9,6 +9,7 @@ program, or arguments unlike those that it was made with, with one of framejit's
 import ctypes
 import functools
 import pathlib
+import re
 import shutil
 import tempfile
 import textwrap
@@ -16,7 +17,9 @@ import warnings
 
 import numpy as np
 
+import control
 import framejit
+import pairs
 from case import Case, Difference, namespace_of
 from grow import Grower, quiet
 from harness import is_array, torch
@@ -37,43 +40,107 @@ _ARMS = ["{a} + {b}", "{a} * 2", "-{a}", "{a} - {b}", "{a} * {b} + {a}", "lib.wh
          "lib.zeros_like({a})", "lib.broadcast_to({a}[:1], {a}.shape) * 2", "lib.ones({a}.shape) * k"]
 
 
-def _branch(grower, made, indent="    "):
-    """(a name, the lines of an `if` on data whose two ways give it an array of one type); None where there is no such pair."""
+def _arms(grower, made, count=2):
+    """[(text, value)] of arrays of one type, where that of the first is met again soon; else None."""
     r, arms = grower.random, []
-    condition, name = r.choice(_CONDITIONS), f"u{grower.count}"
     for _ in range(12):
         text = r.choice(_ARMS).replace("{a}", r.choice(made)).replace("{b}", r.choice(made))
         try:
             with quiet():
                 value = eval(text, grower.space)
-                bool(eval(condition, grower.space))
         except Exception:
             continue
         if is_array(value) and (not arms or (value.dtype, tuple(value.shape)) == (arms[0][1].dtype, tuple(arms[0][1].shape))):
             arms.append((text, value))
-        if len(arms) == 2:
-            break
-    else:
+        if len(arms) == count:
+            return arms
+    return None
+
+
+def _branch(grower, made, indent="    "):
+    """(a name, the lines of an `if` on data whose two ways give it an array of one type); None where there is no such pair."""
+    r, condition, name = grower.random, grower.random.choice(_CONDITIONS), f"u{grower.count}"
+    arms = _arms(grower, made)
+    try:
+        with quiet():
+            taken = bool(eval(condition, grower.space))
+    except Exception:
+        return None
+    if arms is None:
         return None
     grower.count += 1
     grower.space[name] = arms[0][1]
     chance = r.random()
-    if chance < 0.1:
-        with quiet():
-            if not bool(eval(condition, grower.space)):  # on values that the arguments do not have
-                return name, [f"{indent}{name} = {arms[0][0]}", f"{indent}if {condition}:", f"{indent}    raise ValueError('no value', k)"]
+    if chance < 0.1 and not taken:  # on values that the arguments do not have
+        return name, [f"{indent}{name} = {arms[0][0]}", f"{indent}if {condition}:", f"{indent}    raise ValueError('no value', k)"]
     if chance < 0.2:
         return name, [f"{indent}{name} = {arms[0][0]} if {condition} else {arms[1][0]}"]
     ways = [[f"{indent}    {name} = {text}"] for text, _ in arms]
-    inner = _branch(grower, made, indent + "    ") if r.random() < 0.25 else None
+    inner = r.choice([_branch, _branch, _control, _pair])(grower, made, indent + "    ") if r.random() < 0.3 else None
     if inner:
         inner[1].append(f"{indent}    {name} = {name} if {r.choice(_CONDITIONS)} else {name} + {inner[0]} - {inner[0]}")
         ways[r.randrange(2)] += inner[1]
     return name, [f"{indent}if {condition}:", *ways[0], f"{indent}else:", *ways[1]]
 
 
+def _fresh(grower):
+    grower.count += 1
+    return f"u{grower.count}"
+
+
+def _control(grower, made, indent="    "):
+    """(a name, the lines of a torch.cond or a torch.while_loop that gives it a tensor); None where there is none, or no torch."""
+    if grower.lib != "torch":
+        return None
+    for _ in range(8):
+        written = control.lines_of(grower.random, grower.space, made, functools.partial(_fresh, grower))
+        if written and control.run(written, grower.space, made):
+            return grower.random.choice(written.names), [indent + line for line in written.lines]
+    return None
+
+
+def _pair(grower, made, indent="    "):
+    """(a name, the lines of a branch or a loop on data that carries a tuple and gives the name an array of it); None where there is none."""
+    r = grower.random
+    for _ in range(8):
+        arms = _arms(grower, made, r.choice([2, 2, 3]))
+        if arms is None:
+            continue
+        texts, like = [text for text, _ in arms], arms[0][1]
+
+        # Members of several types sometimes; what stands for another by no text but by its type, always.
+        def starts(like):
+            return texts if like is None or r.random() < 0.9 else [r.choice(_ARMS).replace("{a}", "x").replace("{b}", "y")]
+
+        passes = [text.replace("{a}", r.choice(made)) for text in _PASSES_OF_ANY_LOOP]
+        lines, names = pairs.lines_of(r, str, functools.partial(_fresh, grower), _CONDITIONS, starts, passes, bool(grower.source))
+        before = dict(grower.space)
+        try:
+            with quiet():
+                exec("\n".join(lines), grower.space)
+            types = {(str(grower.space[name].dtype), tuple(grower.space[name].shape)) for name in names if is_array(grower.space[name])}
+            # Mostly of the type that it starts with: a loop of a graph keeps it.
+            works = all(is_array(grower.space[name]) for name in names) and (types == {(str(like.dtype), tuple(like.shape))} or r.random() < 0.2)
+        except Exception:
+            works = False
+        if not works:
+            grower.space.clear()
+            grower.space.update(before)
+        else:
+            name = r.choice(names)
+            return name, [indent + line for line in lines] + ([f"{indent}{name} = {names[0]} + {names[1]}"] if r.random() < 0.3 else [])
+    return None
+
+
+def _in_a_function(grower, name, lines):
+    """The lines inside of a function of their own, which gives the name."""
+    part = f"part_{name}"
+    return [f"    def {part}():", *("    " + line for line in lines), f"        return {name}", f"    {name} = {part}()"]
+
+
 _PASSES = ["{t} * 0.5", "{t} - {a}", "{t} * 2 + {a}", "-{t}", "{t} // 2", "lib.where({a} > 0, {t}, -{t})", "{t} + k", "abs({t}) - s", "{t} * {a}", "{t} + n",
            "{t} * (n + 1)", "lib.tanh({t})", "{t} + {t}.sum()", "{t}.reshape(-1)[n % 2] + {t} * 0.75"]
+_PASSES_OF_ANY_LOOP = [text for text in _PASSES if not re.search(r"\bn\b", text)]
 _WRITES = ["{t} *= 2", "{t} += {a}", "{t}[0] = k", "{t} -= {t} // 3", "{t}[n % 2] = {a}[-1] * 1"]
 _ENDS = ["abs({t}).max() < 2", "{t}.sum() > 20", "({t} > 3).any()", "({t} == {t} * 2).all()", "{t}.sum() < {a}.sum()", "not ({t} < 1).any()", "{t}.reshape(-1)[0] > 1",
          "{t}.sum() > 5 or {a}.sum() < -2", "{t}.sum().item() > 3"]
@@ -101,7 +168,8 @@ def _loop(grower, made):
             def one(texts):
                 return r.choice(texts).replace("{t}", name).replace("{a}", a)
 
-            line = line.replace("{pass}", f"{name} = {one(_PASSES)}" if r.random() < 0.75 else one(_WRITES)).replace("{next}", one(_PASSES))
+            passed = control.pass_of(r, name) if grower.lib == "torch" and r.random() < 0.1 else one(_PASSES)
+            line = line.replace("{pass}", f"{name} = {passed}" if r.random() < 0.75 else one(_WRITES)).replace("{next}", one(_PASSES))
             return "    " + line.replace("{end}", one(_ENDS)).replace("{most}", str(most)).replace("{t}", name).replace("{a}", a)
 
         lines = [f"    {name} = {r.choice(made)} * {r.choice(['1', 's', 'k'])}", "    n = 0", *map(text, r.choice(_LOOPS))]
@@ -137,15 +205,17 @@ def program(seed, lib):
         return {name: f'make({shape}, "{dtype}", {seed + more}' + (f', "{layout}")' if layout != "c" else ")") for name, (dtype, seed) in kinds.items()}
 
     texts = arguments(shape)
-    grower.source, grower.gradients = "", False
-    grower.space = namespace_of(Case(lib, "import math", []), "<growing>")
+    grower.source, grower.gradients = r.choice(["", pairs.NAMED]), False
+    grower.space = namespace_of(Case(lib, f"import math\n{grower.source}", []), "<growing>")
     grower.space.update(k=2, s=0.5)
     with quiet():
         for name, text in texts.items():
             exec(f"{name} = {text}", grower.space)
     grower.names, grower.own = ["x", "y"], {"x", "y"}
+    # What torch's functions and tuples do is in a graph only where nothing else of a program keeps it out.
+    alone = r.random() < 0.15
     for _ in range(40):
-        if len(grower.lines) >= _LINES:
+        if len(grower.lines) >= _LINES * (not alone):
             break
         count = len(grower.lines)
         grower.simple(1)
@@ -153,16 +223,21 @@ def program(seed, lib):
             del grower.lines[-1]
     made = [n for n in grower.names if n.startswith("v") and n in grower.space and is_array(grower.space[n]) and any(line.strip().startswith(f"{n} =") for line in grower.lines)]
     results = r.sample(made, min(len(made), r.randrange(1, 4)))
-    for _ in range(r.choice([0, 0, 0, 1, 1, 2])):
+    for _ in range(0 if alone else r.choice([0, 0, 0, 1, 1, 2])):
         if branch := _branch(grower, ["x", "y", *made]):
             results.append(f"{branch[0]} + 1")
             grower.lines += branch[1]
-    for _ in range(r.choice([0, 0, 0, 1, 1])):
+    for _ in range(0 if alone else r.choice([0, 0, 0, 1, 1])):
         if loop := _loop(grower, ["x", "y", *made]):
             results.append(r.choice([f"{loop[0]} + 1", loop[0]]))
-            grower.lines += loop[1]
+            grower.lines += loop[1] if r.random() < 0.85 else _in_a_function(grower, loop[0], loop[1])
+    carried = [_control, _pair] if lib == "torch" else [_pair]
+    for more in [r.choice(carried)] if alone else r.choice([[], [], [], [], [], carried[:1], [_pair], carried]):
+        if found := more(grower, ["x", "y", *made]):
+            results.append(r.choice([f"{found[0]} + 1", found[0]]))
+            grower.lines += found[1] if r.random() < 0.75 else _in_a_function(grower, *found)
     result = ", ".join(results) or "x + 1"
-    source = "import math\n\ndef f(x, y, k=2, s=0.5):\n" + "\n".join(grower.lines) + f"\n    return ({result},)\n"
+    source = f"import math\n{grower.source}\ndef f(x, y, k=2, s=0.5):\n" + "\n".join(grower.lines) + f"\n    return ({result},)\n"
     return Case(lib, source, [f"ARGS = [{', '.join(given.values())}]" for given in (texts, arguments(shape, layout), arguments(larger), arguments(shape, more=1000))])
 
 
@@ -316,6 +391,7 @@ def _ways(f, args, folder, like=()):
 def check(case, filename="<program>"):
     """Raises Difference if a way gives another answer than eager; else how many ways answered."""
     framejit.reset()
+    control.forget()
     space, answered = namespace_of(case, filename), {}
     f, mixed = space["f"], "float32" in case.source + case.calls[0]
     f.__globals__["__name__"] = "program"
