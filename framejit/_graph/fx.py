@@ -290,6 +290,21 @@ class _Outgoing:
                 if (found := self.env.replace(symbol)).is_number]
 
 
+def _refuse_views(graph):
+    """What a captured function returns as a view of what is computed, and not itself, is no output of the graph."""
+    steps, result = graph._capture.found["recipe"]
+    outputs = {register: index for name, register, _, _, _, index, *_ in steps if name == "output"}
+    read = [result, *(register for _, _, arguments, *_ in steps for register in arguments)]
+    for name, _, arguments, _, _, _, offset, shape, strides, _ in steps:
+        index = outputs.get(arguments[0], -1) if name == "view" else -1
+        if not 0 <= index < len(graph.outputs) or read.count(arguments[0]) != 1:
+            continue
+        dense = [math.prod(shape[axis + 1:]) for axis in range(len(shape))] if all(isinstance(x, int) for x in shape) else None
+        if tuple(shape) != tuple(graph.outputs[index].shape) or offset != 0 or list(strides) != dense:
+            raise GraphError(f"{graph._title()} can't be written in torch.fx: result {index} is a view of what is computed: return a copy of it "
+                             "(`.clone()`), or take to_fx(functional=True), which gives what is computed, and make the view of that")
+
+
 def _has_fixed_layout(node):
     """Others are given row-major: torch has no negative strides, and strides that change are mostly those."""
     return node.layout is not None and all(isinstance(x, int) and x >= 0 for x in node.layout)
@@ -304,6 +319,8 @@ def _devices(graph, examples):
 
 
 def to_fx(graph, functional=False):
+    if graph._capture is not None and not functional:
+        _refuse_views(graph)
     outgoing = _Outgoing(graph, functional, _devices(graph, graph._capture.found["examples"] if graph._capture is not None else ()))
     for name, number in outgoing.decided():
         raise GraphError(f"{graph._title()}: torch.fx decides that the size {name} is {number}")

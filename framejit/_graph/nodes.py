@@ -552,7 +552,8 @@ class Graph:
         does, and `framejit.from_fx` of it writes too. functional: it writes nothing; the written values come behind the
         outputs, as from `run`. Sizes that differ between calls stay symbols, of 2 or more; `shape_env.guards` of the module are
         torch's conditions on them. Nodes have `meta["val"]` and, as `stack_trace`, the line. It has no derivative but the one
-        that torch makes of its operators. Raises GraphError, which names the node, for what has no form in torch.
+        that torch makes of its operators. Raises GraphError, which names the node, for what has no form in torch, and where a
+        captured function returns a view of what the graph computes, which is no output of the graph (functional: that is one).
         """
         from framejit._graph.fx import to_fx
 

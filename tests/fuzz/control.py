@@ -17,9 +17,9 @@ Written = collections.namedtuple("Written", "lines names")  # without indentatio
 
 # Of the parameters a and b of both functions and of a tensor c around them.
 ARMS = ["a + b", "a * 2", "-a", "a - b", "a * b + {c}", "lib.where(b > 0, a, b)", "b * 0.5", "{c} - a * 2", "lib.zeros_like(a)", "a * {c}",
-        "a - {c}.sum()", "lib.ones(a.shape) * 3", "a.cumsum(0)", "lib.clip(a, -1, 2)", "(a > b) * a", "{c} + 1", "a + 3"]
-# Those that not all shapes allow; and the two whose result has been written once, by its `_version`, inside of torch's branches and loops alone.
-ARMS_OF_SOME = ["a.flip(0)", "abs(a)", "a.clone()", "a @ a", "a[:1] + a", "a + a.max()", "a.T + 0", "a.sum(0)"]
+        "a - {c}.sum()", "lib.ones(a.shape) * 3", "lib.clip(a, -1, 2)", "(a > b) * a", "{c} + 1", "a + 3"]
+# Those that not all shapes allow; and those whose result may have been written once, by its `_version`, inside of torch's branches and loops alone.
+ARMS_OF_SOME = ["a.flip(0)", "abs(a)", "a.clone()", "a.cumsum(0)", "a @ a", "a[:1] + a", "a + a.max()", "a.T + 0", "a.sum(0)"]
 PASSES = ["a * 0.5", "a - {c}", "a * 2 + {c}", "-a", "a + n", "a * (n + 1)", "a * {c}", "a + a.sum()", "lib.where({c} > 0, a, -a)",
           "abs(a) - 1", "a // 2"]
 PASSES_OF_SOME = ["a.clone()", "a.flip(0) + 1", "{c} + a.max()", "a * {c}[:1]"]

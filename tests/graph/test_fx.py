@@ -135,6 +135,20 @@ def test_writes_are_copies_or_results():
     torch.testing.assert_close((doubled, x), ((old + y) * 2, old + y))
 
 
+@pytest.mark.parametrize("f", [lambda x: ((x * 2).ravel(), x + 1), lambda x: (x * 2).T, lambda x: (x.exp().T * 2)[2], lambda x: (x * 2)[1:].detach()])
+def test_a_view_of_what_is_computed_is_no_output(f):
+    """The module gave all of what the view is of, without a word."""
+    x = torch.arange(12.0).reshape(3, 4)
+    graph = framejit.capture(f, x)
+    with pytest.raises(framejit.GraphError, match="is a view of what is computed"):
+        graph.to_fx()
+    assert [value.numel() for value in graph.to_fx(functional=True)(x)] == [12] * len(graph.outputs)
+    copied = framejit.capture(lambda x: (x * 2).T.clone(), x).to_fx()
+    assert torch.equal(copied(x)[0], (x * 2).T)
+    same = framejit.capture(lambda x: ((x * 2).view(3, 4), x.T), x).to_fx()
+    assert torch.equal(same(x)[0], x * 2)
+
+
 def test_swapped_arrays_are_swapped():
     def f(x, y):
         z = x.clone()
