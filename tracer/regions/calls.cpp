@@ -82,7 +82,9 @@ bool RegionBuilder::enter_function(PyFunctionObject* function, const std::vector
   const int taken = object->co_argcount;
   PyObject* const defaults = function->func_defaults;
   const int given_by_default = defaults ? int(PyTuple_GET_SIZE(defaults)) : 0;
-  const auto refuse = [&] { throw Unknown{"a call of `" + text_of(function->func_qualname) + "` with such arguments"}; };
+  const auto refuse = [&] {
+    throw Unknown{"a call of `" + text_of(function->func_qualname) + "` with such arguments"};
+  };
   if (object->co_flags & (CO_VARARGS | CO_VARKEYWORDS | CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR) ||
       object->co_kwonlyargcount != 0 || int(arguments.size()) > taken || !PyDict_CheckExact(function->func_globals) ||
       !PyDict_CheckExact(function->func_builtins))

@@ -95,7 +95,8 @@ bool will_be_region(TraceRun& t, const Frame& frame, const Loop& loop, bool elem
     held.push_back(std::move(object));
   };
   for (std::size_t i = 0; i < frame.slots.size(); ++i) {
-    if (frame.outermost && frame.initial[i]) objects.push_back(i < t.request.values.slots.size() ? t.request.values.slots[i] : nullptr);
+    const auto& given = t.request.values.slots;
+    if (frame.outermost && frame.initial[i]) objects.push_back(i < given.size() ? given[i] : nullptr);
     else add(frame.slots[i]);
   }
   for (const V& value : frame.stack) add(value);

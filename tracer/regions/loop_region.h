@@ -110,8 +110,8 @@ struct RegionGuard {
     Function,    // `object` has the code `value` and the defaults `names`
     Name,        // `object` is `value` in the dict `names`; no value: it isn't there
     Global,      // what the global variable `object` of the namespace `names` holds comes to `place`
-    Attribute,   // the object at `owner` is of the class `value`, which has no attribute `object`, but it has: this comes
-                 // to `place`
+    Attribute,   // the object at `owner` is of the class `value`, which has no attribute `object`; what the object has
+                 // itself by that name comes to `place`
     Method,      // it is of the class `value`, and its attribute `object` is the method that the function `names` makes
     Same,        // the object at `place` is `value`
   };
