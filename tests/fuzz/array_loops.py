@@ -6,7 +6,8 @@ that sums are exact in any order, but for the special values of some calls.
 import random
 
 from case import Case
-from loops import Lines, held_elsewhere
+from held import held_elsewhere
+from loops import Lines
 
 MODES = ["record"] * 6 + ["error", "raise", "ignore"]
 
