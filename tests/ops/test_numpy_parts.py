@@ -221,3 +221,26 @@ def test_mean_of_nothing_warns_once():
             warnings.simplefilter("always")
             compiled(x, all_false)
         assert sum("empty slice" in str(w.message) or "Degrees" in str(w.message) for w in seen) == 1
+
+
+def every_second(x):
+    x[0:8:2] = x[0:4]
+    return x * 2
+
+
+def backwards(x):
+    x[1:9:2] = x[4:0:-1]
+    return x * 2
+
+
+def copied_over(x):
+    np.copyto(x[2:6], x[0:8:2])
+    return x * 2
+
+
+@pytest.mark.parametrize("function", [every_second, backwards, copied_over])
+def test_elements_stored_over_those_still_to_be_read(function):
+    # NumPy stores one axis in order, without a copy, where both strides have one sign: left to it.
+    for dtype in (float, "i4"):
+        same_as_eager(function, np.arange(10).astype(dtype), breaks=None)
+    same_as_eager(function, np.arange(30.0)[::3], breaks=None)

@@ -100,6 +100,16 @@ def test_arrays_that_overlap():
     assert ours.tobytes() == theirs.tobytes()
 
 
+@pytest.mark.parametrize("to", ["0:8:2", "4:8", "1:8:2", "7:0:-2", "0:1"])
+@pytest.mark.parametrize("read", ["0:4", "2:6", "0:8:2", "3::-1", "7::-2", "4:5"])
+def test_parts_of_one_array_that_overlap_with_other_strides(to, read):
+    names = {}
+    exec(f"def f(a, n):\n    for k in range(n):\n        a[{to}] = a[{read}]\n        a[0] += 1\n    return a", names)
+    shown = [eval(f"np.arange(8.0)[{part}].size", {"np": np}) for part in (to, read)]
+    if shown[1] in (1, shown[0]):
+        check(names["f"], (np.arange(8.0), 40), (np.arange(8), 40))
+
+
 def test_reductions():
     def f(x, m, n):
         out = []

@@ -171,6 +171,9 @@ Array copy_contiguous(Tracer& tracer, const Array& x);
 /// What owns its memory, marked: it lies as the code asks for, however the arguments lie.
 Array laid(Array fresh);
 
+/// Whether an element of both may be in the same place of their storage, as far as sizes and strides are known. Views of
+/// one storage of different dtypes are taken for elements of one size.
+bool may_share_elements(const Array& a, const Array& b);
 /// Writes `value` (any shape that broadcasts, any dtype: cast) into the array.
 void assign(Tracer& tracer, ArrayValue& array, ValueId value);
 

@@ -4,7 +4,11 @@
 /// strides and allocates in that order ('K'), torch's TensorIterator does the same with other tie-breaks and a fast
 /// path. Axes of size 1 count as stride 0 in NumPy's rule and keep theirs in torch's.
 #include <algorithm>
+#include <iterator>
 #include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "tracer/frontends/builders.h"
 #include "tracer/frontends/frontend.h"
@@ -614,6 +618,57 @@ Array copy_contiguous(Tracer& tracer, const Array& x) {
 Array laid(Array fresh) {
   fresh->storage->laid = true;
   return fresh;
+}
+
+namespace {
+
+/// First and last element of the storage an array shows; nothing where a size or stride is a symbol.
+std::optional<std::pair<std::int64_t, std::int64_t>> shown(const Array& array) {
+  if (!array->offset.is_constant()) return std::nullopt;
+  std::int64_t first = array->offset.value(), last = first;
+  for (int i = 0; i < array->rank(); ++i) {
+    if (!array->shape[i].is_constant() || !array->strides[i].is_constant()) return std::nullopt;
+    if (array->shape[i].value() == 0) return std::pair{std::int64_t(0), std::int64_t(-1)};
+    (array->strides[i].value() < 0 ? first : last) += (array->shape[i].value() - 1) * array->strides[i].value();
+  }
+  return std::pair{first, last};
+}
+
+/// The elements of the storage that an array shows, in order; nothing where there are too many to look at, or a size or
+/// stride is a symbol.
+std::vector<std::int64_t> shown_elements(const Array& array) {
+  constexpr std::size_t kMost = 1 << 14;
+  std::vector<std::int64_t> places{array->offset.value()};
+  for (int i = 0; i < array->rank(); ++i) {
+    const std::int64_t size = array->shape[i].value(), count = std::int64_t(places.size());
+    if (std::size_t(size) > kMost / places.size()) return {};
+    for (std::int64_t row = 1; row < size; ++row)
+      for (std::int64_t j = 0; j < count; ++j)
+        places.push_back(places[std::size_t(j)] + row * array->strides[i].value());
+  }
+  std::sort(places.begin(), places.end());
+  return places;
+}
+
+/// No element is in both: neither of any, nor where all steps are multiples of what the two places are not apart by.
+bool no_common_element(const Array& a, const Array& b) {
+  std::int64_t step = 0;
+  for (const Array& array : {a, b})
+    for (const SymDim& stride : array->strides) step = std::gcd(step, stride.value());
+  if (step != 0 && (a->offset.value() - b->offset.value()) % step != 0) return true;
+  const std::vector<std::int64_t> x = shown_elements(a), y = shown_elements(b);
+  std::vector<std::int64_t> both;
+  std::set_intersection(x.begin(), x.end(), y.begin(), y.end(), std::back_inserter(both));
+  return !x.empty() && !y.empty() && both.empty();
+}
+
+}  // namespace
+
+bool may_share_elements(const Array& a, const Array& b) {
+  if (a->storage != b->storage) return false;
+  const auto in_a = shown(a), in_b = shown(b);
+  if (!in_a || !in_b) return true;
+  return in_a->first <= in_b->second && in_b->first <= in_a->second && !no_common_element(a, b);
 }
 
 void assign(Tracer& tracer, ArrayValue& array, ValueId value) {

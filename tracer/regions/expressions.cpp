@@ -416,6 +416,31 @@ void RegionBuilder::note_elements(const std::vector<ValueId>& sizes, std::int64_
   made_.elements = std::max(made_.elements, elements);
 }
 
+/// Elements of one axis that NumPy stores without a copy though the arrays overlap: what is read may have been stored
+/// before. With equal strides it chooses the order in which that doesn't show, with opposite ones it copies.
+void RegionBuilder::leave_if_stored_in_order(const ArrayPlace& to, const ArrayPlace& from) {
+  if (to.axes.size() != 1 || from.axes.empty()) return;
+  const Axis &written = to.axes[0], &read = from.axes.back();
+  if (read.fixed || (to.dtype == from.dtype && step_of(written) == step_of(read))) return;
+  const auto bytes = [&](const ArrayPlace& of, ValueId elements) {
+    return op(Op::mul, {elements, integer(std::int64_t(size_in_bytes(of.dtype)))});
+  };
+  const auto ends = [&](const ArrayPlace& of, const Axis& axis) {
+    const ValueId first = address(of);
+    const ValueId steps = op(Op::mul, {op(Op::sub, {axis.size, integer(1)}), step_of(axis)});
+    const ValueId last = op(Op::add, {first, bytes(of, steps)});
+    return std::pair{op(Op::minimum, {first, last}), op(Op::maximum, {first, last})};
+  };
+  const ValueId a = bytes(to, step_of(written)), b = bytes(from, step_of(read)), none = integer(0);
+  const auto [to_first, to_last] = ends(to, written);
+  const auto [from_first, from_last] = ends(from, read);
+  ValueId in_order = op(Op::eq, {op(Op::lt, {a, none}), op(Op::lt, {b, none})});
+  for (const ValueId condition : {op(Op::ne, {a, b}), op(Op::gt, {read.size, integer(1)}),
+                                  op(Op::le, {to_first, from_last}), op(Op::le, {from_first, to_last})})
+    in_order = op(Op::bit_and, {in_order, condition});
+  leave_if(in_order);
+}
+
 void RegionBuilder::assign(const Known& array, const Known& value) {
   const Sharing sharing(*this);
   ArrayPlace to = layout(array);
@@ -447,6 +472,7 @@ void RegionBuilder::assign(const Known& array, const Known& value) {
     written(array);
     return fill(to, from, nests_++);
   }
+  if (value.kind != Known::Kind::Expression) leave_if_stored_in_order(to, layout(value));
   const Known made = temporary(from);
   written(array);
   copy(to, made.value);

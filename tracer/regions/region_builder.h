@@ -198,6 +198,7 @@ class RegionBuilder {
   Known array_unary(Op op, const Known& a);
   Known in_place(int operation, const Known& a, const Known& b);
   void assign(const Known& array, const Known& value);
+  void leave_if_stored_in_order(const ArrayPlace& to, const ArrayPlace& from);
   /// The array as one that is in memory.
   Known computed(const Known& array);
   Known temporary(const Lazy& of);

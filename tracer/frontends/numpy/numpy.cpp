@@ -250,6 +250,16 @@ Operand complex_operand(Tracer& tracer, const Array& x, const V& value) {
 }
 }  // namespace
 
+void refuse_storing_in_order(const Array& target, const Array& source) {
+  if (!source || source->storage != target->storage || target->rank() != 1 || source->rank() == 0) return;
+  const SymDim &written = target->strides[0], &read = source->strides.back();
+  const bool same_type = source->dtype == target->dtype;
+  if ((same_type && written == read) || source->shape.back() == SymDim(1)) return;
+  if (written.is_constant() && read.is_constant() && (written.value() < 0) != (read.value() < 0)) return;
+  if (!same_type || may_share_elements(target, source))
+    unsupported("an assignment of elements that overlap those it stores");
+}
+
 void numpy_set_item(Tracer& tracer, const Array& x, const V& key, const V& value) {
   if (x->numpy_scalar) refuse("a NumPy scalar does not support item assignment");
   if (!x->writeable) refuse("assignment destination is read-only");
@@ -260,6 +270,8 @@ void numpy_set_item(Tracer& tracer, const Array& x, const V& key, const V& value
   if (operand.array && operand.array->storage == x->storage &&
       (index.has(Index::Item::Kind::IntegerArray) || index.has(Index::Item::Kind::Mask)))
     unsupported("writing a part of an array into it through an index array");
+  if (operand.array && !index.has(Index::Item::Kind::IntegerArray) && !index.has(Index::Item::Kind::Mask))
+    refuse_storing_in_order(index_view(tracer, x, index), operand.array);
   // Assignment casts unsafely: whatever the dtypes, elements are converted.
   index_assign(tracer, x, index, element_value(tracer, operand, x->dtype));
 }

@@ -35,6 +35,9 @@ ValueId operand_value(Tracer& tracer, const Operand& operand, DType dtype);
 /// underflow.
 ValueId cast_operand_value(Tracer& tracer, const Operand& operand, DType dtype);
 
+/// Elements of one axis that NumPy stores without a copy though the arrays overlap: what it reads it may have stored
+/// before. With equal strides it chooses the order in which that doesn't show, with opposite ones it copies.
+void refuse_storing_in_order(const Array& target, const Array& source);
 /// The operand's contents as an assignment stores them in elements; the program fails where NumPy raises.
 ValueId element_value(Tracer& tracer, const Operand& operand, DType dtype);
 

@@ -86,6 +86,7 @@ V numpy_copyto(Tracer& tracer, const Arguments& arguments) {
     PyErr_Clear();
     if (!source.array || answer.get() != Py_True) refuse("copyto() of another kind of number");
   }
+  refuse_storing_in_order(target, source.array);
   ValueId value = cast_operand_value(tracer, source, target->dtype);
   if (const V mask = p["where"]; mask && !(as<ObjectValue>(mask) && tracer.constant_object(mask) == Py_True)) {
     const Operand where = numpy_operand(tracer, mask);

@@ -347,50 +347,6 @@ V torch_write(Tracer& tracer, const V& target, const V& result) {
   return target;
 }
 
-namespace {
-
-/// First and last element of the storage a tensor shows; nothing where a size or stride is a symbol.
-std::optional<std::pair<std::int64_t, std::int64_t>> shown(const Array& array) {
-  if (!array->offset.is_constant()) return std::nullopt;
-  std::int64_t first = array->offset.value(), last = first;
-  for (int i = 0; i < array->rank(); ++i) {
-    if (!array->shape[i].is_constant() || !array->strides[i].is_constant()) return std::nullopt;
-    if (array->shape[i].value() == 0) return std::pair{std::int64_t(0), std::int64_t(-1)};
-    (array->strides[i].value() < 0 ? first : last) += (array->shape[i].value() - 1) * array->strides[i].value();
-  }
-  return std::pair{first, last};
-}
-
-/// The elements of the storage that a tensor shows, in order; nothing where there are too many to look at, or a size or
-/// stride is a symbol.
-std::vector<std::int64_t> shown_elements(const Array& array) {
-  constexpr std::size_t kMost = 1 << 14;
-  std::vector<std::int64_t> places{array->offset.value()};
-  for (int i = 0; i < array->rank(); ++i) {
-    const std::int64_t size = array->shape[i].value(), count = std::int64_t(places.size());
-    if (std::size_t(size) > kMost / places.size()) return {};
-    for (std::int64_t row = 1; row < size; ++row)
-      for (std::int64_t j = 0; j < count; ++j)
-        places.push_back(places[std::size_t(j)] + row * array->strides[i].value());
-  }
-  std::sort(places.begin(), places.end());
-  return places;
-}
-
-/// No element is in both: neither of any, nor where all steps are multiples of what the two places are not apart by.
-bool no_common_element(const Array& a, const Array& b) {
-  std::int64_t step = 0;
-  for (const Array& array : {a, b})
-    for (const SymDim& stride : array->strides) step = std::gcd(step, stride.value());
-  if (step != 0 && (a->offset.value() - b->offset.value()) % step != 0) return true;
-  const std::vector<std::int64_t> x = shown_elements(a), y = shown_elements(b);
-  std::vector<std::int64_t> both;
-  std::set_intersection(x.begin(), x.end(), y.begin(), y.end(), std::back_inserter(both));
-  return !x.empty() && !y.empty() && both.empty();
-}
-
-}  // namespace
-
 bool same_memory(const Array& a, const Array& b) {
   return a->storage == b->storage && a->dtype == b->dtype && a->shape == b->shape && a->strides == b->strides &&
          a->offset == b->offset;
@@ -398,12 +354,8 @@ bool same_memory(const Array& a, const Array& b) {
 
 void refuse_overlap(const Array& target, const V& operand) {
   Array read = array_of(operand);
-  if (!read || read->storage != target->storage) return;
-  if (same_memory(read, target)) return;
-  auto written = shown(target), used = shown(read);
-  if (!written || !used ||
-      (written->first <= used->second && used->first <= written->second && !no_common_element(target, read)))
-    unsupported("an operand that shares memory with the tensor written");
+  if (!read || read->storage != target->storage || same_memory(read, target)) return;
+  if (may_share_elements(target, read)) unsupported("an operand that shares memory with the tensor written");
 }
 
 void refuse_operand(Tracer& tracer, const Array& target, const V& operand) {
