@@ -11,6 +11,12 @@
 PyObject* fj_common_constant(int which) { return which == 0 ? PyExc_AssertionError : NULL; }
 #endif
 int fj_iterator_entries(void) { return PY_VERSION_HEX >= 0x030F0000 ? 2 : 1; }
+#if PY_VERSION_HEX >= 0x030C0000
+_Static_assert(offsetof(PyLongObject, long_value.ob_digit) == 24 && PyLong_SHIFT == 30, "where an int's digits are");
+#else
+_Static_assert(offsetof(PyLongObject, ob_digit) == 24 && PyLong_SHIFT == 30, "where an int's digits are");
+#endif
+bool fj_int_has_tag(void) { return PY_VERSION_HEX >= 0x030C0000; }
 bool fj_unpacking_counts(PyTypeObject* type) {
   return PY_VERSION_HEX >= 0x030E0000 && (type == &PyList_Type || type == &PyTuple_Type || type == &PyDict_Type);
 }

@@ -63,6 +63,9 @@ bool fj_call_layout_callable_first(void);
 /* How many entries of the value stack an iterator takes in a `for` or `yield from`: 2 on 3.15+, the iterator and above it
  * NULL (where CPython runs the loop itself, the position in a list or tuple that stands for its iterator). */
 int fj_iterator_entries(void);
+/* How an int lies in memory behind its class: true on 3.12+: a word with the number of digits times 8 and the sign, 0, 1
+ * for zero or 2; false: one with the number of digits, negative if the int is. Then the digits, of 30 bits in 32 each. */
+bool fj_int_has_tag(void);
 /* True on 3.14+: the error of too many values to unpack says how many an exact list, tuple or dict has. */
 bool fj_unpacking_counts(PyTypeObject* type);
 /* True on 3.14+: a defaultdict keeps what it has for a missing key past the __setitem__ of its class, and past what its

@@ -6,6 +6,7 @@
 
 #include "arrays/arrays.h"
 #include "cpython/tuples.h"
+#include "frame_hook/python_lists.h"
 #include "runtime/background.h"
 #include "runtime/base/log.h"
 #include "runtime/base/status.h"
@@ -167,6 +168,7 @@ struct Entrance {
         arrays.push_back(view);
         return true;
       }
+      case RegionGuard::Kind::List: return PyList_CheckExact(object) && (!guard.ends || list_ends_unseen(object));
       case RegionGuard::Kind::Cell: {
         if (!PyCell_Check(object) || PyCell_GET(object) == nullptr) return false;
         reach(guard.place, ReachedPlace::How::Cell, [&](int) { return PyCell_GET(object); });
@@ -200,6 +202,7 @@ struct Entrance {
       }
       case RegionInput::Kind::Position: return Cell(position(input.place, false));
       case RegionInput::Kind::End: return Cell(position(input.place, true));
+      case RegionInput::Kind::Address: return Cell(word_address(objects[std::size_t(input.place)]));
     }
     return 0;
   }
@@ -244,7 +247,8 @@ struct Entrance {
       }
       case Holding::Kind::Items: {
         const Ref<> over = item(0);
-        Ref<> made = over ? Ref<>::steal(PySeqIter_New(over.get())) : Ref<>();
+        const bool list = over && PyList_CheckExact(over.get());
+        Ref<> made = over ? Ref<>::steal(list ? PyObject_GetIter(over.get()) : PySeqIter_New(over.get())) : Ref<>();
         const Ref<> done = made ? Ref<>::steal(PyObject_CallMethod(made.get(), "__setstate__", "L",
                                                                    static_cast<long long>(left[holding.value])))
                                 : Ref<>();
@@ -271,6 +275,7 @@ struct Entrance {
         return start && stop && step ? Ref<>::steal(PySlice_New(start.get(), stop.get(), step.get())) : Ref<>();
       }
       case Holding::Kind::Fresh: return array_at(holding, left + holding.value);
+      case Holding::Kind::Pointer: return Ref<>::borrow(object_at(std::int64_t(left[holding.value])));
       case Holding::Kind::View: {
         const Ref<> base = item(0);
         const Cell* const cells = left + holding.value;
@@ -367,16 +372,17 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   std::vector<void*> memories;
   std::size_t array = 0;
   for (int place : loop_.memories) memories.push_back(place < 0 ? nullptr : entrance.arrays[array++].data);
-  RegionHeap heap;
+  PythonLists lists;
+  RegionHeap heap(&lists);
   std::vector<Cell> left(most_left_);
   const CompiledRegion::Asked asked{fj_pending_word(thread), fj_signal_word(thread)};
   const bool improved = takes_improved();
   const CompiledRegion& code = improved ? *improved_->code : *code_;
-  PyThreadState* const self = fj_release_gil();
+  PyThreadState* const self = loop_.has_lists ? nullptr : fj_release_gil();
   const auto begun = std::chrono::steady_clock::now();
   const int number = code.run(inputs.data(), memories.data(), left.data(), asked, heap);
   const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begun;
-  fj_take_gil(self);
+  if (self != nullptr) fj_take_gil(self);
   if (is_profiling()) [[unlikely]]
     count_profiled_run(profile_id_, loop_.region.name, account_, std::int64_t(took.count()));
 

@@ -78,6 +78,16 @@ void mark(RegionHeap& heap, std::int64_t address) { heap.mark(address); }
 void release(RegionHeap& heap, std::int64_t address) { heap.release(address); }
 void sweep(RegionHeap& heap) { heap.sweep(); }
 
+template <class T>
+bool put(RegionHeap& heap, std::int64_t list, std::int64_t index, T number) {
+  return heap.lists().put(list, index, number);
+}
+template <class T>
+bool append(RegionHeap& heap, std::int64_t list, T number) {
+  return heap.lists().append(list, number);
+}
+bool drop_last(RegionHeap& heap, std::int64_t list) { return heap.lists().drop_last(list); }
+
 void clear(RegionHeap&, std::int64_t address, std::int64_t bytes) {
   std::memset(reinterpret_cast<void*>(std::uintptr_t(address)), 0, std::size_t(bytes));
 }

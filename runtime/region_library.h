@@ -11,11 +11,28 @@
 
 namespace fj {
 
+/// Python's lists, by their addresses in words of 8 bytes: what a region changes of them it changes through this, with
+/// the GIL. False: nothing has happened, and CPython is to do it.
+class RegionLists {
+ public:
+  virtual ~RegionLists() = default;
+  /// An item, whose index is in range, becomes the number. What was there before is a number, or None.
+  virtual bool put(std::int64_t list, std::int64_t index, double number) = 0;
+  virtual bool put(std::int64_t list, std::int64_t index, std::int64_t number) = 0;
+  virtual bool put(std::int64_t list, std::int64_t index, bool number) = 0;
+  virtual bool append(std::int64_t list, double number) = 0;
+  virtual bool append(std::int64_t list, std::int64_t number) = 0;
+  virtual bool append(std::int64_t list, bool number) = 0;
+  /// The last item, a number, goes.
+  virtual bool drop_last(std::int64_t list) = 0;
+};
+
 /// The arrays that one run of a region has made. What is not marked when it is swept is used again: a region marks, at
 /// each jump back, what its variables hold.
 class RegionHeap {
  public:
-  RegionHeap() = default;
+  /// `lists`: where the region works on some.
+  explicit RegionHeap(RegionLists* lists = nullptr) : lists_(lists) {}
   RegionHeap(const RegionHeap&) = delete;
   ~RegionHeap();
 
@@ -25,6 +42,7 @@ class RegionHeap {
   void sweep();
   /// Nobody needs it any more.
   void release(std::int64_t address);
+  RegionLists& lists() { return *lists_; }
 
  private:
   struct Block {
@@ -32,6 +50,7 @@ class RegionHeap {
     bool used, marked;
   };
   std::vector<Block> blocks_;
+  RegionLists* lists_;
 };
 
 /// A function of region_library.def. It takes the heap, then its operands; matrices and vectors as address, sizes and

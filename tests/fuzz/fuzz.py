@@ -20,6 +20,7 @@ sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).p
 import array_loops  # noqa: E402
 import case  # noqa: E402
 import grow  # noqa: E402
+import list_loops  # noqa: E402
 import loops  # noqa: E402
 import numbers_of_all_kinds  # noqa: E402
 import shrink  # noqa: E402
@@ -33,6 +34,7 @@ KINDS = {
     "ways": (ways.program, ways.check),
     "loops": (loops.program, loops.check),
     "array-loops": (array_loops.program, loops.check),
+    "list-loops": (list_loops.program, loops.check),
     "locals": (loops.program, functools.partial(loops.check, all_locals=True)),
 }
 

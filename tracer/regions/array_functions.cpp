@@ -22,7 +22,7 @@ ValueId RegionBuilder::run(std::string_view function, std::vector<ValueId> opera
   if (result) made.result = region_.new_value(*result);
   if (function == "allocate")
     for (const Context* context = context_, *called = nullptr; context != nullptr; context = context->caller) {
-      makers_.emplace(context->object, called == nullptr ? at_ : called->call);
+      found_.makers.emplace(context->object, called == nullptr ? at_ : called->call);
       called = context;
     }
   block().body.push_back(made);

@@ -237,6 +237,7 @@ void RegionBuilder::subscript(const Known& container, const Known& index) {
     if (!number || *number >= count || *number < -count) throw Unknown{"an index of a tuple that is not known"};
     return push((*items)[std::size_t(*number < 0 ? *number + count : *number)]);
   }
+  if (container.is_list()) return push_one_of(items_at(container, list_index(container, index)));
   if (!container.is_array()) throw Unknown{"an element of what is no array"};
   if (is_bytes(container) && tuple_items(index)) throw Unknown{"an index that is no int"};
   push(part(container, indices_of(index)));
@@ -252,9 +253,14 @@ void RegionBuilder::store(const ArrayPlace& to, ValueId offset, ValueId value, i
   block().body.push_back(store);
 }
 
+/// The region is left at the call of another function, as if nothing of it had happened.
+void RegionBuilder::expect_own_function(const char* what) {
+  if (context_->caller != nullptr) throw Unknown{what};
+}
+
 /// The region writes into the array: what is not computed yet may read it.
 void RegionBuilder::written(const Known& array) {
-  if (context_->caller != nullptr) throw Unknown{"a function that writes into an array"};
+  expect_own_function("a function that writes into an array");
   if (is_bytes(array)) throw Unknown{"an assignment to bytes"};
   const Known& base = array.kind == Known::Kind::View ? array.items[0] : array;
   if (base.kind == Known::Kind::Array) made_.guards[facts(base).guard].writes = true;
@@ -263,6 +269,7 @@ void RegionBuilder::written(const Known& array) {
 
 void RegionBuilder::store_subscript(const Known& container, const Known& index, const Known& value) {
   const Sharing sharing(*this);
+  if (container.is_list()) return put(container, index, value);
   if (!container.is_array() || container.kind == Known::Kind::Expression)
     throw Unknown{"an assignment to an element of what is no array"};
   const ArrayPlace of = layout(container);
@@ -308,9 +315,9 @@ Known RegionBuilder::iterator(const Known& iterable) {
     made.kind = Known::Kind::RangeIterator;
     return made;
   }
-  if (!iterable.is_array()) throw Unknown{"a loop over what is neither a range nor an array"};
+  if (!iterable.is_array() && !iterable.is_list()) throw Unknown{"a loop over what is neither a range nor an array"};
   made.kind = Known::Kind::Items;
-  made.items = {computed(iterable), python_int(integer(0))};
+  made.items = {iterable.is_list() ? iterable : computed(iterable), python_int(integer(0))};
   return made;
 }
 
@@ -350,7 +357,8 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
       }
       case Known::Kind::Items: {
         const Known index = of.items[1];
-        goes_on.push_back(op(Op::lt, {index.value, size(of.items[0], 0)}));
+        const Known& over = of.items[0];
+        goes_on.push_back(op(Op::lt, {index.value, over.is_list() ? length(over) : size(over, 0)}));
         of.items[1] = python_int(add_no_wrap(index.value, integer(1)));
         // The element is loaded where there is one: behind the branch.
         Known later;
@@ -405,6 +413,7 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
     if (known.place == -2) {
       // In range: the iterator has looked.
       const Known& array = known.items[0];
+      if (array.is_list()) return likeliest(items_at(array, known.items[1].value));
       ArrayPlace of = layout(array);
       const ValueId start = moved(of.offset, known.items[1].value, of.axes[0].stride);
       of.axes.erase(of.axes.begin());
@@ -415,7 +424,12 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
     return made;
   };
   peek(entries) = gone_on;
-  push(there(there, item));
+  if (item.place == -2 && item.items[0].is_list()) {
+    push_one_of(items_at(item.items[0], item.items[1].value));
+    if (ended_) return false;
+  } else {
+    push(there(there, item));
+  }
   jump(at + 1, state_);
   return false;
 }

@@ -27,6 +27,11 @@ bool RegionBuilder::call_instruction(int given, PyObject* names) {
   Known callable = callable_first ? first : second;
   const Known self = callable_first ? second : first;
   if (self.kind != Known::Kind::Empty) {
+    if (!function && self.is_list() && Py_TYPE(callable.object.get()) == &PyMethodDescr_Type && keywords.empty()) {
+      const std::string name = text_of(PyDescr_NAME(callable.object.get()));
+      if (!list_method(name, self, arguments)) throw Unknown{"a call of the method `" + name + "`"};
+      return !ended_;
+    }
     if (!function) throw Unknown{"a call of a method"};
     arguments.insert(arguments.begin(), self);
   }

@@ -30,6 +30,22 @@ Ref<> instance_like(TraceRun& t, const InstanceValue& instance, int levels) {
   return made;
 }
 
+/// One from outside is itself; of one that the trace has made some items tell what it holds.
+Ref<> list_like(TraceRun& t, const V& value, int levels) {
+  constexpr std::size_t kItems = 16;
+  if (value->source != nullptr) return t.sources().fetch(value->source, t.request.values);
+  if (unopened_list(value) || levels == 0) return {};
+  const ListValue& list = *as<ListValue>(value);
+  if (list.type) return {};
+  Ref<> made = Ref<>::steal(PyList_New(0));
+  const std::size_t count = list.items.size(), looks = std::min(count, kItems);
+  for (std::size_t i = 0; made && i < looks; ++i) {
+    const Ref<> item = stand_in(t, list.items[i * count / looks], levels - 1);
+    if (!item || PyList_Append(made.get(), item.get()) != 0) return {};
+  }
+  return made;
+}
+
 Ref<> iterator_over(TraceRun& t, const IteratorValue& iterator) {
   if (iterator.maker) {
     const Ref<> arguments = Ref<>::steal(PyTuple_New(Py_ssize_t(iterator.arguments.size())));
@@ -40,7 +56,7 @@ Ref<> iterator_over(TraceRun& t, const IteratorValue& iterator) {
     }
     return Ref<>::steal(PyObject_CallObject(iterator.maker.get(), arguments.get()));
   }
-  const V rest = iterator.remaining ? iterator.remaining() : nullptr;
+  const V rest = iterator.over ? iterator.over : iterator.remaining ? iterator.remaining() : nullptr;
   if (!rest) return {};
   const Ref<> over = rest->kind == ValueKind::Range
                          ? Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyRange_Type), "i", 3))
@@ -74,6 +90,7 @@ Ref<> stand_in(TraceRun& t, const V& value, int levels) {
     }
     case ValueKind::Range:
       return Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyRange_Type), "i", 3));
+    case ValueKind::List: return list_like(t, value, levels);
     case ValueKind::Instance: return instance_like(t, *as<InstanceValue>(value), levels);
     case ValueKind::Iterator: return iterator_over(t, *as<IteratorValue>(value));
     default: return {};
@@ -108,7 +125,7 @@ bool will_be_region(TraceRun& t, const Frame& frame, const Loop& loop, bool elem
   std::string why;
   const std::optional<LoopRegion> region = build_region(*frame.code, loop, values, why);
   PyErr_Clear();
-  return region && !(elements && region->memories.empty()) && region->elements <= kMostElements;
+  return region && !(elements && region->memories.empty() && !region->has_lists) && region->elements <= kMostElements;
 }
 
 }  // namespace fj

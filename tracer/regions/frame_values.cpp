@@ -21,7 +21,8 @@ IteratorState read_iterator(PyObject* object) {
     state.kind = IteratorState::Kind::Range;
     return state;
   }
-  const bool items = Py_TYPE(object) == &PySeqIter_Type || Py_TYPE(object) == bytes_type;
+  const bool items = Py_TYPE(object) == &PySeqIter_Type || Py_TYPE(object) == bytes_type ||
+                     Py_TYPE(object) == &PyListIter_Type;
   const bool zip = Py_TYPE(object) == &PyZip_Type, enumerate = Py_TYPE(object) == &PyEnum_Type;
   if (!items && !zip && !enumerate) return state;
   // zip(strict=True) has a third item, exhausted iterators have another first one.
@@ -114,7 +115,8 @@ Known RegionBuilder::resolve_iterator(int place, const IteratorState& state) {
       guard.kind = RegionGuard::Kind::Items;
       made_.guards.push_back(guard);
       made.items.push_back(child(0));
-      if (made.items[0].kind != Known::Kind::Array) throw Unknown{"an iterator over what is no array"};
+      if (made.items[0].kind != Known::Kind::Array && made.items[0].kind != Known::Kind::List)
+        throw Unknown{"an iterator over what is neither an array nor a list"};
       made.items.push_back(position());
       return made;
     case IteratorState::Kind::Enumerate:
@@ -216,6 +218,7 @@ Known RegionBuilder::resolve_object(int place) {
   }
   if (const auto dtype = numpy_scalar_dtype(object))
     return is_complex(*dtype) || is_half(*dtype) ? made : is_number(Boxing::Numpy, *dtype);
+  if (PyList_CheckExact(object)) return list_at(place);
   if (PyBytes_CheckExact(object)) {
     guard.kind = RegionGuard::Kind::Bytes;
     guard.dtype = DType::U8;

@@ -24,6 +24,12 @@ Known RegionBuilder::pop_number() {
   return top;
 }
 
+/// A number, or a list that is asked whether it has items.
+Known RegionBuilder::pop_condition() {
+  if (resolve(peek(1)).is_list()) return resolve(pop());
+  return pop_number();
+}
+
 namespace {
 
 /// Instructions that use what is pending, or leave it on the stack. Before others it is computed.
@@ -189,12 +195,12 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       push(std::move(value));
       return true;
     }
-    case FJ_UNARY_NOT: push(python_bool(op(Op::logical_not, {truth(pop_number())}))); return true;
+    case FJ_UNARY_NOT: push(python_bool(op(Op::logical_not, {truth(pop_condition())}))); return true;
     case FJ_UNARY_INVERT:
       if (const Known value = resolve(peek(1)); value.is_array()) peek(1) = array_unary(Op::bit_not, value);
       else push(inverted(pop_number()));
       return true;
-    case FJ_TO_BOOL: push(python_bool(truth(pop_number()))); return true;
+    case FJ_TO_BOOL: push(python_bool(truth(pop_condition()))); return true;
     case FJ_BINARY_OP: {
       if (resolve(peek(1)).kind == Known::Kind::Complex || resolve(peek(2)).kind == Known::Kind::Complex) {
         const Known b = resolve(pop()), a = resolve(pop());
@@ -231,6 +237,10 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       const auto is_none = [](const Known& known) {
         return known.kind == Known::Kind::Object && known.object.get() == Py_None;
       };
+      if (a.is_list() && b.is_list()) {
+        push(python_bool(op(arg ? Op::ne : Op::eq, {a.value, b.value})));
+        return true;
+      }
       if (!(known_a && known_b) && !is_none(a) && !is_none(b)) throw Unknown{"`is` of what is not known"};
       if (a.kind == Known::Kind::Entry || b.kind == Known::Kind::Entry) throw Unknown{"`is` of what is not known"};
       const bool same = known_a && known_b && a.object.get() == b.object.get();
@@ -288,6 +298,12 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       for (std::size_t i = sequence.items.size(); i-- > 0;) push(sequence.items[i]);
       return true;
     }
+    case FJ_LIST_APPEND: {
+      const Known value = resolve(pop()), list = resolve(peek(arg));
+      if (!list.is_list()) throw Unknown{"an item of a list that is not known"};
+      append(list, value);
+      return true;
+    }
     case FJ_GET_ITER: push(iterator(resolve(pop()))); return true;
     case FJ_FOR_ITER: return next_item(instr, at);
     case FJ_CALL:
@@ -310,7 +326,7 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
     case FJ_JUMP_IF_FALSE_OR_POP: case FJ_JUMP_IF_TRUE_OR_POP: {
       const bool jumps_if = instr.opcode == FJ_POP_JUMP_IF_TRUE || instr.opcode == FJ_JUMP_IF_TRUE_OR_POP;
       const bool pops = instr.opcode == FJ_POP_JUMP_IF_TRUE || instr.opcode == FJ_POP_JUMP_IF_FALSE;
-      const Known value = pop_number();
+      const Known value = pop_condition();
       const ValueId condition = truth(value);
       State onward = state_, jumping = state_;
       if (!pops) jumping.places.push_back(value);
@@ -350,9 +366,13 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
 /// seen.
 void RegionBuilder::let_go(int slot) {
   const Known& known = slot_of(slot);
-  if (known.kind != Known::Kind::Entry && known.kind != Known::Kind::Array) return;
+  if (known.kind != Known::Kind::Entry && known.kind != Known::Kind::Array && known.kind != Known::Kind::List) return;
   if (known.kind == Known::Kind::Array && !facts(known).bytes && ends_unseen(object_at(known.place))) {
     made_.guards[facts(known).guard].ends = true;
+    return;
+  }
+  if (known.kind == Known::Kind::List && list_ends_unseen(object_at(known.place))) {
+    made_.guards[lists_.at(known.place).guard].ends = true;
     return;
   }
   const auto holds = [&](const Known& other) {
@@ -383,7 +403,8 @@ namespace {
 /// Whether a global variable with this object is one more place, whose numbers and arrays may differ from run to run;
 /// else the region is made for this very object.
 bool is_looked_into(PyObject* object) {
-  if (array_library(object) || numpy_scalar_dtype(object) || PyBytes_CheckExact(object)) return true;
+  if (array_library(object) || numpy_scalar_dtype(object) || PyBytes_CheckExact(object) || PyList_CheckExact(object))
+    return true;
   const PyTypeObject* const type = Py_TYPE(object);
   return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && type->tp_call == nullptr && !PyType_Check(object) &&
          !PyTuple_Check(object);
@@ -481,6 +502,13 @@ void RegionBuilder::store_own(const Known& owner, PyObject* name, const Known& v
 }
 
 bool RegionBuilder::load_method(const Known& owner, PyObject* name) {
+  if (owner.is_list()) {
+    PyObject* const known = fj_type_lookup(&PyList_Type, name);
+    if (known == nullptr || Py_TYPE(known) != &PyMethodDescr_Type) throw Unknown{"an attribute of a list"};
+    peek(1) = RegionBuilder::object(known);
+    push(owner);
+    return true;
+  }
   if (owner.kind != Known::Kind::Entry) return false;
   PyObject* const object = object_at(owner.place);
   PyObject* const function = object != nullptr ? fj_type_lookup(Py_TYPE(object), name) : nullptr;

@@ -106,6 +106,7 @@ Result length(const Call& call) {
   switch (of.kind) {
     case Known::Kind::Array: case Known::Kind::Fresh: case Known::Kind::View: case Known::Kind::Expression:
       return RegionBuilder::python_int(call.b.size(call.b.looked_at(of), 0));
+    case Known::Kind::List: case Known::Kind::InnerList: return RegionBuilder::python_int(call.b.length(of));
     case Known::Kind::Tuple: return RegionBuilder::python_int(call.b.integer(std::int64_t(of.items.size())));
     default: return std::nullopt;
   }

@@ -47,6 +47,7 @@ struct RegionInput {
     Stride,      // in elements
     Position,    // of the iterator there: the next number of a range, the next index of an array, enumerate's count
     End,         // of the range iterator there: the first number it does not reach
+    Address,     // of the object there, in words of 8 bytes
   };
   Kind kind;
   int place;
@@ -68,6 +69,7 @@ struct Holding {
     Tuple,      // of the items
     Slice,      // likewise
     Fresh,      // an array at the address `value`; then its sizes
+    Pointer,    // the object at the address `value`, in words
     View,       // of items[0]: the element it begins at, then size and stride of each axis
   };
   Kind kind = Kind::Kept;
@@ -106,6 +108,7 @@ struct RegionGuard {
     Enumerate,
     Zip,         // over as many iterators as `rank` says
     Bytes,       // bytes at `place`
+    List,        // a list; `ends`: of numbers and None, whose end nobody sees
     Cell,        // a cell with contents
     Function,    // `object` has the code `value` and the defaults `names`
     Name,        // `object` is `value` in the dict `names`; no value: it isn't there
@@ -123,7 +126,7 @@ struct RegionGuard {
   int rank = 0;
   bool writes = false;  // Attribute: it is stored
   bool dense = false;   // Array: the last axis has stride 1
-  bool ends = false;    // Array: nobody sees when it ends (ends_unseen)
+  bool ends = false;    // Array, List: nobody sees when it ends (ends_unseen)
   bool natural = false; // of iterators: the position is not negative
   std::int64_t step = 1;
   Ref<> names, object, value;
@@ -145,6 +148,7 @@ struct LoopRegion {
   /// What is left to CPython, by line, in words.
   std::vector<std::pair<int, std::string>> unknown;
   std::int64_t elements = 0;    // of the largest array operation, where it was built
+  bool has_lists = false;       // which it works on where they are: it keeps the GIL
 };
 
 
@@ -164,6 +168,9 @@ IteratorState read_iterator(PyObject* object);
 Ref<> own_attribute(PyObject* object, PyTypeObject* type, PyObject* name);
 /// Whether the attribute of an object of such a class is the method that the class makes of `function`.
 bool has_method(PyObject* object, PyTypeObject* type, PyObject* name, PyObject* function);
+
+/// Whether nobody can see when the list ends: what it holds are numbers, or None.
+bool list_ends_unseen(PyObject* list);
 
 /// Whether what one has stored in an attribute is the other's: they are one object, or have one dict.
 bool share_attributes(PyObject* object, PyObject* other);

@@ -31,6 +31,7 @@ void describe_types(const Known& known, std::string& out) {
     case Known::Kind::Range: case Known::Kind::RangeIterator: case Known::Kind::TupleIterator:
       out += std::to_string(known.step);
       break;
+    case Known::Kind::InnerList: out += std::to_string(known.place) + "." + std::to_string(known.step); break;
     default: out += std::to_string(known.place); break;
   }
   out += '(';
@@ -44,7 +45,8 @@ void each_value(Known& known, const Visit& visit) {
     visit(known.value);
     known.object = {};
   }
-  if (known.kind == Known::Kind::View || known.kind == Known::Kind::Fresh || known.kind == Known::Kind::Complex)
+  if (known.kind == Known::Kind::View || known.kind == Known::Kind::Fresh || known.kind == Known::Kind::Complex ||
+      known.kind == Known::Kind::InnerList)
     visit(known.value);
   if (known.kind == Known::Kind::Complex || known.kind == Known::Kind::Fresh) visit(known.imaginary);
   for (Known& item : known.items) each_value(item, visit);
@@ -62,8 +64,8 @@ std::vector<int> count_entrances(const FjCode& code) {
   return entrances;
 }
 
-RegionBuilder::RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values, Makers met)
-    : loop_(loop), values_(values), makers_met_(std::move(met)) {
+RegionBuilder::RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values, Findings met)
+    : loop_(loop), values_(values), met_(std::move(met)) {
   objects_.assign(values.slots.begin(), values.slots.end());
   contexts_.emplace_back(new Context{&code, reinterpret_cast<PyCodeObject*>(code.code), values.function->func_globals,
                                      values.function->func_builtins, loop.header, loop.last, count_entrances(code)});
@@ -269,14 +271,14 @@ void RegionBuilder::leave_if_asked() {
   asked.leave = leave_here();
   block().body.push_back(std::move(asked));
   // Names are looked at again, and signals that another thread has set off, after tens of milliseconds, about.
-  const std::int64_t most = makers_met_.empty() ? 1 << 24 : 1 << 14;
+  const std::int64_t most = met_.makers.empty() ? 1 << 24 : 1 << 14;
   leave_if(op(Op::ge, {state_.passes, integer(most)}));
 }
 
 void RegionBuilder::go_back(int header) {
   leave_if_asked();
-  const auto first = makers_met_.lower_bound({context_->object, header});
-  if (first == makers_met_.end() || first->first != context_->object || first->second > at_) return;
+  const auto first = met_.makers.lower_bound({context_->object, header});
+  if (first == met_.makers.end() || first->first != context_->object || first->second > at_) return;
   const auto mark = [&](auto&& self, const Known& known) -> void {
     if (known.kind == Known::Kind::Fresh) run("mark", {known.value});
     for (const Known& item : known.items) self(self, item);
@@ -311,7 +313,11 @@ Holding RegionBuilder::holding(const Known& known, std::vector<ValueId>& values)
     for (const Known& item : known.items) made.items.push_back(holding(item, values));
   };
   switch (known.kind) {
-    case Known::Kind::Entry: case Known::Kind::Array: made.kind = Holding::Kind::Kept; break;
+    case Known::Kind::Entry: case Known::Kind::Array: case Known::Kind::List: made.kind = Holding::Kind::Kept; break;
+    case Known::Kind::InnerList:
+      made.kind = Holding::Kind::Pointer;
+      made.value = value(known.value);
+      break;
     case Known::Kind::Empty: made.kind = Holding::Kind::Empty; break;
     case Known::Kind::Object:
       made.kind = Holding::Kind::Object;
@@ -508,10 +514,14 @@ void RegionBuilder::fork(ValueId condition, const Known& yes, const Known& no) {
 std::optional<LoopRegion> build_region(const FjCode& code, const Loop& loop, const FrameValues& values,
                                        std::string& why) {
   remember_known_functions();
-  RegionBuilder builder(code, loop, values, {});
-  std::optional<LoopRegion> made = builder.build(why);
-  if (!made || builder.makers().empty()) return made;
-  return RegionBuilder(code, loop, values, builder.makers()).build(why);
+  constexpr int kLooks = 4;
+  Findings met;
+  for (int look = 1;; ++look) {
+    RegionBuilder builder(code, loop, values, met);
+    std::optional<LoopRegion> made = builder.build(why);
+    if (!made || builder.found() == met || look == kLooks) return made;
+    met = builder.found();
+  }
 }
 
 }  // namespace fj

@@ -30,13 +30,15 @@ struct Known {
                 // `imaginary` of the heap; items: its sizes
     View,       // of items[0], an Array or Fresh; `value`: the element it begins at; then size and stride of each axis.
                 // `step` 1: the last stride is 1
+    List,       // the list at `place`, whose address is `value`; `step`: its depth, 1 where its items are numbers
+    InnerList,  // a list in the list at `place`, likewise
     Slice,      // items: start, stop, step
     // Pending: used up in the statement that makes them, so that the region is left in front of it (replay_).
     Expression, // an array that is not computed yet
     Method,     // `object` is its name, items[0] whose it is
     Range,      // items: start, end
     RangeIterator,  // items: next, end
-    Items,       // an iterator over items[0], an Array or Row; items[1]: the index
+    Items,       // an iterator over items[0], an array or a list; items[1]: the index
     TupleIterator,  // over the items, `step` of which are done
     Enumerate,  // items: iterator, count
     Zip,        // items: iterators
@@ -59,6 +61,7 @@ struct Known {
   bool is_array() const {
     return kind == Kind::Array || kind == Kind::Fresh || kind == Kind::View || kind == Kind::Expression;
   }
+  bool is_list() const { return kind == Kind::List || kind == Kind::InnerList; }
   bool is_number() const { return kind == Kind::Number; }
   bool is_numpy() const { return is_number() && boxing == Boxing::Numpy; }
   /// It is moved on by who goes through it: two of what is known would go apart.
@@ -99,6 +102,19 @@ using Lazy = std::shared_ptr<const Expression>;
 /// What a call gives by name.
 using NamedArguments = std::vector<std::pair<std::string, Known>>;
 
+/// Types of numbers in a list, as bits.
+enum ListItems : unsigned { kFloats = 1, kInts = 2, kBools = 4 };
+
+/// What a first look at the loop finds out for a second one.
+struct Findings {
+  /// Instructions that make arrays, in which code. Where they are known arrays are kept from pass to pass that
+  /// variables hold.
+  std::set<std::pair<PyCodeObject*, int>> makers;
+  /// What is stored in the lists at a place, or in lists in them.
+  std::map<int, unsigned> stored;
+  bool operator==(const Findings&) const = default;
+};
+
 /// The instruction is CPython's, for a reason in words.
 struct Unknown {
   std::string what;
@@ -111,13 +127,9 @@ class RegionBuilder {
  public:
   using Code = region::Code;
 
-  /// `rereads`: the region is left after many passes, so that what others may change is looked at again.
-  /// Instructions that make arrays, in which code. Where they are known, in a second look at the loop, arrays are kept
-  /// from pass to pass that variables hold.
-  using Makers = std::set<std::pair<PyCodeObject*, int>>;
-  RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values, Makers met);
+  RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values, Findings met);
   std::optional<LoopRegion> build(std::string& why);
-  const Makers& makers() const { return makers_; }
+  const Findings& found() const { return found_; }
 
   // ---- values: the element types are those of the operands
   ValueId constant(DType dtype, const Scalar& value);
@@ -185,6 +197,20 @@ class RegionBuilder {
   Known gathered(const Known& array, const Known& indices);
   Known iterator(const Known& iterable);
   Known transposed(const Known& array);
+
+  // ---- lists (lists.cpp)
+  ValueId length(const Known& list);
+  ValueId list_index(const Known& list, const Known& index);
+  /// The item at an index that is in range, as each number it may be, with the condition for it; another object leaves
+  /// the region.
+  std::vector<std::pair<ValueId, Known>> items_at(const Known& list, ValueId index);
+  /// One of them, and a way for each of the others.
+  void push_one_of(const std::vector<std::pair<ValueId, Known>>& items);
+  Known likeliest(const std::vector<std::pair<ValueId, Known>>& items);
+  void put(const Known& list, const Known& index, const Known& number);
+  void append(const Known& list, const Known& number);
+  /// False: it is left to CPython.
+  bool list_method(const std::string& name, const Known& list, const std::vector<Known>& arguments);
 
   // ---- operations on arrays (expressions.cpp)
   Lazy expression(const Known& value);
@@ -288,6 +314,11 @@ class RegionBuilder {
   /// The object that a name of a namespace has, which it has to have at each entrance; null: none.
   PyObject* named(PyObject* names, PyObject* name);
   Known memory(int place, RegionGuard guard, bool bytes);
+  Known list_at(int place);
+  ValueId word(ValueId address, std::int64_t at);
+  ValueId int_in(ValueId object, ValueId& fits);
+  /// The part of a function of the region library's name that says what it takes; the lists at the place hold such.
+  std::string stored_in_list(const Known& list, const Known& number);
   int heap(DType dtype);
   ArrayFacts& facts(const Known& array);
   ValueId counted_index(const Known& index, ValueId size);
@@ -296,6 +327,7 @@ class RegionBuilder {
   Known loaded(const Known& array, ValueId offset);
   void store(const ArrayPlace& to, ValueId offset, ValueId value, int apart = -1);
   void written(const Known& array);
+  void expect_own_function(const char* what);
   ValueId raised_where_reported(ValueId result, ValueId operand, ValueId infinity);
   ValueId element(const Lazy& of, const std::vector<ValueId>& indices, bool dense, int apart);
   Lazy broadcast(const Lazy& of, const std::vector<ValueId>& sizes);
@@ -363,6 +395,7 @@ class RegionBuilder {
   Known pop();
   void push(Known known) { state_.places.push_back(std::move(known)); }
   Known pop_number();
+  Known pop_condition();
 
   std::vector<std::unique_ptr<Context>> contexts_;  // the first is the loop's
   Context* context_;
@@ -375,6 +408,11 @@ class RegionBuilder {
   std::vector<Ref<>> held_;
   std::map<int, Known> resolved_;
   std::map<int, ArrayFacts> arrays_;
+  struct ListFacts {
+    std::size_t guard;
+    unsigned kinds;
+  };
+  std::map<int, ListFacts> lists_;
   std::map<std::tuple<const Context*, int, std::string>, int> blocks_;  // by instruction and types
   std::map<std::tuple<const Context*, int, std::string>, int> versions_;  // by instruction and places in tuples
   std::vector<Pending> pending_;
@@ -403,8 +441,8 @@ class RegionBuilder {
   };
   std::vector<UnseenReports> unseen_;
   int reports_ = 0;
-  Makers makers_;
-  const Makers makers_met_;
+  Findings found_;
+  const Findings met_;
   int block_ = 0, at_ = 0;
   bool ended_ = false;
   int finished_passes_ = 0;

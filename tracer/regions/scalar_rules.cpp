@@ -157,6 +157,7 @@ ValueId RegionBuilder::as_dtype(const Known& value, DType dtype) {
 }
 
 ValueId RegionBuilder::truth(const Known& value) {
+  if (value.is_list()) return op(Op::ne, {length(value), integer(0)});
   if (value.dtype == DType::Bool) return value.value;
   const ValueId zero = is_float(value.dtype)             ? constant(value.dtype, 0.0)
                        : is_signed_integer(value.dtype) ? constant(value.dtype, std::int64_t(0))

@@ -20,6 +20,7 @@ namespace fj {
 std::shared_ptr<IteratorValue> iterate_sequence(TraceRun& t, const V& sequence) {
   auto iterator = std::make_shared<IteratorValue>();
   auto position = std::make_shared<std::size_t>(0);
+  if (sequence->kind == ValueKind::List) iterator->over = sequence;
   // The list is looked at anew at each step: it may be mutated while it is iterated over.
   iterator->next = [&t, sequence, position]() -> V {
     const auto& items =
@@ -180,6 +181,7 @@ V make_iterator(TraceRun& t, const V& value) {
         iterator = iterate_sequence(t, t.tuple(array_iterate(t, value)));
       }
       iterator->remaining = [iterator = iterator.get(), value] { return iterator->started ? nullptr : value; };
+      iterator->over = value;
       return iterator;
     }
     case ValueKind::Dict: return iterate_dict(t, value, nullptr);

@@ -1,0 +1,196 @@
+"""Random programs of loops whose passes read, change and grow Python's lists, compiled against CPython, compared to the bit.
+
+`program(seed, "numpy")` writes one, `loops.check(case)` compares it: `./run fuzz --kind list-loops`. Lists may be one object by two
+names, hold numbers of several types, None, text and ints of any size, and change what they hold from call to call.
+"""
+import random
+
+from case import Case
+from held import held_elsewhere
+from loops import Lines
+
+# What a list is filled with, by share; the last ones end a region, or keep one from being made.
+ITEMS = {
+    "floats": "[{seed} * 0.25 + i * 0.5 for i in range({n})]",
+    "ints": "[(i * 7 + {seed}) % 11 - 3 for i in range({n})]",
+    "bools": "[(i + {seed}) % 3 == 0 for i in range({n})]",
+    "mixed": "[i * 0.5 if (i + {seed}) % 3 else i for i in range({n})]",
+    "ints and bools": "[i % 5 if (i + {seed}) % 4 else i % 8 == 0 for i in range({n})]",
+    "large": "[(i - 2) * 10 ** 9 * {seed} + i for i in range({n})]",
+    "huge": "[2 ** (i * 9) - {seed} for i in range({n})]",
+    "edges": "[0.0, -0.0, float('inf'), float('nan'), -1.5, 1e308, 2.0, 3.5][:{n}] * 2",
+    "zeros": "[0] * {n}",
+    "nones": "[None if i % 5 == 4 else i * 0.5 for i in range({n})]",
+    "text": "[i * 0.5 for i in range({n} - 1)] + ['x']",
+    "scalars": "[np.float64(i) if i % 3 == 0 else i * 0.5 for i in range({n})]",
+    "empty": "[]",
+    "other": "tuple(i * 0.5 for i in range({n}))",
+}
+SHARES = ["floats"] * 9 + ["ints"] * 8 + ["bools", "mixed", "mixed", "ints and bools", "large", "large", "huge", "edges", "zeros", "zeros", "nones", "text", "scalars", "empty", "other"]
+TABLES = ["[[(i + {seed}) * 0.5 - j for j in range({m})] for i in range({n})]", "[[(i * 3 + j) % 7 for j in range({m})] for i in range({n})]",
+          "[[0.0] * {m}] * {n}", "[list(range(i)) for i in range({n})]", "[[j * 0.5 if i % 2 else j for j in range({m})] for i in range({n})]",
+          "[[i * 0.5] * {m} if i != 2 else None for i in range({n})]", "[(0.5,) * {m} for i in range({n})]"]
+TABLE_SHARES = TABLES[:2] * 4 + TABLES
+
+
+class Writer(Lines):
+    """Lists x, y, z of some length, the table g of rows, the array v; numbers p (an int) and q."""
+
+    def __init__(self, random):
+        super().__init__(random)
+        self.loops, self.made = [], []
+        self.scalars = ["s", "t"]
+
+    def list(self):
+        return self.one("x", "y", "x", "y", "z", *self.made)
+
+    def index(self, name):
+        if self.chance(0.02):
+            return self.one("100", "-100", "q", "s", "None", "0.0")
+        number = self.one(*self.loops) if self.loops else "p"
+        if self.chance(0.1):
+            return self.one("0", "-1", "1", "True", "-2", "p")
+        if self.chance(0.1):
+            return self.one(number, f"{number} - 1")
+        return self.one(f"{number} % len({name})", f"{number} % len({name})", f"-({number} % len({name})) - 1", f"({number} * p + 1) % len({name})")
+
+    def row(self):
+        return f"g[{self.one(*self.loops) if self.loops else 'p'} % len(g)]" if self.chance(0.9) else self.one("g[0]", "g[-1]")
+
+    def element(self):
+        if self.chance(0.25):
+            row = self.row()
+            return f"{row}[{self.index(row)}]"
+        if self.chance(0.1):
+            return f"v[{self.index('v')}]"
+        name = self.list()
+        return f"{name}[{self.index(name)}]"
+
+    def scalar(self):
+        return self.one("0.5", "2", "1", "-1.25", "3", "True", *self.loops, *self.scalars, "p", "q", self.element(), self.element(), self.element(), f"len({self.list()})")
+
+    def expression(self, depth=2):
+        if depth <= 0 or self.chance(0.3):
+            return self.scalar()
+        x, y = self.expression(depth - 1), self.expression(depth - 1)
+        pick = self.random.random()
+        if pick < 0.6:
+            operator = self.one("+", "-", "+", "*")
+            return f"({x} {operator} {self.one('0.5', '2', '-1', 'q') if operator == '*' else y})"
+        if pick < 0.7:
+            return f"({x} {self.one('//', '%', '/')} {self.one('7', '3', '2.5', 'p', self.scalar())})"
+        if pick < 0.8:
+            return f"{self.one('min', 'max')}({x}, {y})"
+        if pick < 0.85:
+            return self.one(f"abs({x})", f"(-{x})", f"int({self.scalar()})", f"float({self.scalar()})", f"h({self.list()}, {self.scalar()})")
+        if pick < 0.9:
+            return f"({x} if {self.condition()} else {y})"
+        return f"({x} {self.one('>', '<', '==', '!=')} {y})"
+
+    def condition(self):
+        name = self.list()
+        return self.one(f"{self.scalar()} {self.one('<', '>', '<=', '==')} {self.scalar()}", f"{self.element()} {self.one('<', '>')} {self.element()}",
+                        f"{self.element()} {self.one('<', '>')} {self.element()}", name, f"not {name}", f"{name} is {self.list()}", f"len({name}) > {self.one('3', '40')}",
+                        f"{self.element()} is None", f"{self.scalar()} and {self.element()}", f"{name} or {self.scalar()} > 1")
+
+    def place(self):
+        name = self.row() if self.chance(0.2) else self.list()
+        return f"{name}[{self.index(name)}]"
+
+    def statement(self):
+        pick = self.random.random()
+        if pick < 0.3:
+            self.line(f"{self.place()} = {self.expression()}")
+        elif pick < 0.42:
+            self.line(f"{self.place()} {self.one('+=', '-=', '+=')} {self.one('0.5', '1', self.scalar())}")
+        elif pick < 0.54:
+            self.line(f"{self.one(*self.scalars)} = {self.expression()}")
+        elif pick < 0.6:
+            self.line(f"{self.one(*self.scalars)} += {self.element()}")
+        elif pick < 0.66:
+            a, b = self.place(), self.place()
+            self.line(f"{a}, {b} = {b}, {a}")
+        elif pick < 0.72:
+            self.line(f"{self.list()}.append({self.expression(1)})")
+        elif pick < 0.75:
+            name = self.list()
+            self.line(self.one(f"if len({name}) > 2: {self.one(*self.scalars)} = {name}.pop()", f"s = {name}.pop()", f"if {name}: {name}.pop()"))
+        elif pick < 0.79:
+            self.line(self.one("x, y = y, x", "z = x", "y = z", f"z = {self.row()}", f"z = {self.row()}", "x = x"))
+        elif pick < 0.81:
+            self.line(self.one(f"{self.list()}.extend({self.row()})", f"{self.list()}.insert(0, s)", f"del {self.place()}", f"{self.list()}.reverse()", "z = []", "z = x + y",
+                               f"z = {self.list()}[1:]", f"{self.list()}[:2] = [s, t]", f"s = sum({self.row()})", f"g.append({self.row()})", f"g[0] = {self.list()}", "z = [0.5] * 4",
+                               f"if {self.one(*self.loops)} % 9 == 5: print(s, {self.list()}[:3])", f"v[{self.index('v')}] = {self.scalar()}"))
+        elif pick < 0.92:
+            self.line(f"if {self.condition()}:")
+            self.indent += 1
+            self.statement()
+            if self.chance(0.15):
+                self.line(self.one("continue", "break", "print('at', s)", "return s, t", "raise ValueError(s)"))
+            self.indent -= 1
+            if self.chance(0.3):
+                self.line("else:")
+                self.indent += 1
+                self.statement()
+                self.indent -= 1
+        else:
+            a, b = self.place(), self.place()
+            self.line(f"{self.one(*self.scalars)}, {a} = {b}, {self.scalar()}")
+
+    def loop(self, depth):
+        name, over = f"i{depth}", self.list()
+        trips = self.random.randint(3, 8) if depth else self.random.randint(12, 60)
+        form = self.one(f"for {name} in range({trips}):", f"for {name} in range({trips}):", f"for {name} in range({trips}, 0, -1):", f"while {name} < {trips}:",
+                        f"for {name}, e in enumerate({over}):", f"for {name} in range(len({over})):", f"for e in {over}:", f"for e, d in zip({over}, {self.list()}):",
+                        f"for e in {self.row()}:", f"for {name}, row in enumerate(g):")
+        counted = form.startswith("for i") or form.startswith("while")
+        if not counted or form.startswith("while"):
+            self.line(f"{name} = 0")
+        self.line(form)
+        self.indent += 1
+        if not counted or form.startswith("while"):
+            self.line(f"{name} += 1")
+        self.line(f"if {name} > 70: break")
+        self.loops.append(name)
+        if "e in" in form or "e, d" in form or ", e" in form:
+            self.line(self.one("s += e", "t = e", f"{self.place()} = e", "pass"))
+        if "row" in form:
+            self.line(self.one("row[0] = s", f"t = row[{name} % len(row)]", "s += row[-1]", "z = row"))
+        for _ in range(self.random.randint(1, 4)):
+            self.statement()
+        if depth < 1 and self.chance(0.4):
+            self.loop(depth + 1)
+        self.loops.pop()
+        self.indent -= 1
+
+
+def program(seed, lib):
+    """The case of a seed; nothing else decides what it is."""
+    generator = random.Random(f"list loops {seed}")
+    writer = Writer(generator)
+    writer.line(f"s, t, z = {generator.choice(['0.0', '0', 'q'])}, {generator.choice(['q', '1', '0.5'])}, {generator.choice(['x', 'y', '[0.0] * 9', '[0] * 9', '[0.5]', '[s for s in x]'])}")
+    for number in range(generator.randint(0, 2)):
+        writer.line(f"a{number} = {generator.choice(['[s]', '[0] * len(x)', '[0.0] * 12', 'list(x)', '[i * 2 for i in range(10)]'])}")
+        writer.made.append(f"a{number}")
+    writer.loop(0)
+    if generator.random() < 0.3:
+        writer.loop(0)
+    writer.line(f"return {', '.join(['s', 't', 'x', 'y', 'z', *writer.made])}")
+    lines, setup = held_elsewhere(random.Random(f"called {seed}"), "x, y, g, v, p, q", "\n".join(writer.lines))
+    helper = generator.choice(["return y + x[0]", "return len(x) + y", "x[0] = y\n    return y", "return y if y > x[-1] else x[1]", "x.append(y)\n    return y"])
+    source = ["import numpy as np", f"OPTIONS = {{'retire': {generator.random() < 0.8}, 'tier': '{'optimised' if seed % 2 else 'auto'}'}}", "", "def h(x, y):", f"    {helper}", "", *lines]
+
+    def call(number, kinds, table):
+        n, m = generator.randint(8, 24), generator.randint(3, 6)
+        lists = [ITEMS[kind].format(seed=number + i, n=n) for i, kind in enumerate(kinds)]
+        rows = table.format(seed=number, n=m, m=m)
+        given = f"[{', '.join(lists)}, {rows}, elements('numpy', ({n},), 'float64', {number}, 'plain'), {generator.randint(1, 5)}, {generator.choice(['0.5', '2', '-1.0', 'True'])}]"
+        text = f"ARGS = {given}"
+        if generator.random() < 0.2:
+            text += "\n" + generator.choice(["ARGS[1] = ARGS[0]", "ARGS[2][0] = ARGS[0]", "ARGS[2][0] = ARGS[2][1]"])
+        return "\n".join([text, *setup])
+
+    kinds, table = generator.choices(SHARES, k=2), generator.choice(TABLE_SHARES)
+    other = generator.choices(SHARES, k=2)
+    calls = [call(1, kinds, table), call(2, kinds, table), call(3, kinds, table), call(4, other, generator.choice(TABLE_SHARES)), call(5, kinds, table)]
+    return Case(lib, "\n".join(source) + "\n", calls)

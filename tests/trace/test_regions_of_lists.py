@@ -1,0 +1,338 @@
+"""Loops over Python's lists as machine code: what they read, change, append and take, and what others see of it."""
+import gc
+import sys
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import framejit
+from test_regions import check, compile, same
+
+FLOATS = [k * 0.5 - 7 for k in range(60)]
+INTS = [(k * 7) % 23 - 5 for k in range(60)]
+
+
+def prefix(a):
+    s = 0
+    for i in range(len(a)):
+        s += a[i]
+        a[i] = s
+    return s
+
+
+def test_items_are_read_and_stored():
+    check(prefix, (FLOATS,), (INTS,), ([True, False] * 20,), (FLOATS[:5],), ([],), (np.array(FLOATS),))
+
+
+def test_lists_of_several_types_of_numbers():
+    check(prefix, ([k if k % 3 else k * 0.5 for k in range(50)],), ([k % 2 == 0 if k % 3 else k for k in range(50)],), (FLOATS + INTS,))
+    check(prefix, ([0.5, 1, True] * 15,), ([1, 2.5, False, None] * 10,), (FLOATS + ["x"],), ([np.float64(2), 0.5] * 20,))
+
+
+@pytest.mark.parametrize("number", [2**29, 2**30 - 1, 2**30, 2**31, 2**59, 2**60 - 1, 2**60, 2**62, 2**63 - 1, 2**63, 2**70])
+def test_ints_of_any_size(number):
+    check(prefix, ([number, -number, 0, 1, -1] * 8,), ([number] * 30,))
+
+
+def test_zeros_infinities_and_nans_keep_their_bits():
+    def f(a, b):
+        for i in range(len(a)):
+            b[i] = a[-i] if a[i] > 0 or a[i] != a[i] else -a[i]
+        return b
+
+    check(f, ([0.0, -0.0, float("inf"), -float("inf"), float("nan"), 5e-324, 1e308] * 6, [0] * 42))
+
+
+def bubbles(a):
+    for i in range(len(a)):
+        for j in range(len(a) - 1 - i):
+            if a[j] > a[j + 1]:
+                a[j], a[j + 1] = a[j + 1], a[j]
+    return a
+
+
+def test_items_change_places():
+    check(bubbles, (INTS,), (FLOATS[::-1],), ([3, 2.5, True, 0.25, 7] * 8,), ([5],), ([],))
+
+
+def test_one_list_by_two_names():
+    def f(a, b):
+        for i in range(1, len(a)):
+            a[i] = b[i - 1] + 1
+            b[0] += 0.5
+        return a is b
+
+    both = list(FLOATS)
+    check(f, (FLOATS, INTS), (FLOATS, FLOATS[::-1]))
+    ours, theirs = list(both), list(both)
+    assert compile(f)(ours, ours) is True and f(theirs, theirs) is True and same(ours, theirs)
+
+
+def test_lists_in_lists():
+    def product(a, b, c):
+        for i in range(len(a)):
+            for j in range(len(b[0])):
+                s = 0.0
+                for k in range(len(b)):
+                    s += a[i][k] * b[k][j]
+                c[i][j] = s
+        return c
+
+    rows = [[i * 0.5 - j for j in range(7)] for i in range(7)]
+    ints = [[(i * 3 + j) % 5 for j in range(7)] for i in range(7)]
+    check(product, (rows, ints, [[0] * 7 for _ in range(7)]), (ints, ints, [[0.0] * 7 for _ in range(7)]))
+    check(product, (rows, rows, [[0] * 7] * 7), (rows, ints, rows), (rows, [*ints[:3], None, *ints[4:]], rows), (rows, [*ints[:6], (0.5,) * 7], rows))
+    check(product, (rows, ints, [[0] * i for i in range(1, 8)]))
+
+    def rotated(g):
+        for k in range(40):
+            row, other = g[k % len(g)], g[-1]
+            row[0], other[1] = other[1], row[0]
+            if row is other:
+                row[2] += 1
+        return row, other
+
+    compiled = check(rotated, (rows,), ([rows[0], rows[1]],))
+    given = [list(row) for row in rows]
+    row, other = compiled(given)
+    assert row is given[39 % 7] and other is given[-1]
+
+
+def test_lists_grow_and_shrink():
+    def grown(a, k):
+        out, value = [], a[0]
+        for x in a:
+            value += k * (x - value)
+            out.append(value)
+        return out
+
+    def stacked(a, n):
+        stack, seen = [n], 0
+        while stack:
+            top = stack.pop()
+            seen += top
+            if top > 1:
+                stack.append(top // 2)
+                stack.append(top - 2)
+        return seen, stack
+
+    check(grown, (FLOATS, 0.25), (INTS, 1), ([2**70, 1, 2] * 9, 2), ([0.5], 0.5), ([], 1))
+    check(stacked, ([], 30), ([], 1))
+
+    def collected(n):
+        flags, count = [], 0
+        for i in range(n):
+            flags.append(i % 3 == 0)
+            if flags[-1]:
+                count += 1
+        return flags, count
+
+    check(collected, (50,), (3,))
+
+
+def test_a_list_is_taken_from_until_it_is_empty():
+    def f(a):
+        s = 0
+        for _ in range(100):
+            s += a.pop()
+        return s
+
+    check(f, (FLOATS,), (INTS * 2,), ([],), ([None, 1, 2.5] * 9,))
+
+
+def test_iterators_over_lists():
+    def f(a, b):
+        s = t = 0
+        for x in a:
+            s += x
+        for i, y in enumerate(b):
+            t -= y * i
+        for x, y in zip(a, b):
+            s += x * y
+        for x in a:
+            if x > 20:
+                print("past", x)
+                break
+            a[0] = x
+        return s, t, a
+
+    check(f, (FLOATS, INTS), (INTS, FLOATS), (FLOATS[:30] + INTS, INTS), ([True] * 40, FLOATS), (FLOATS, [None] * 30), (FLOATS, []))
+
+    def growing(a):
+        for x in a:
+            if len(a) < 90:
+                a.append(x + 1)
+        return a
+
+    check(growing, (FLOATS,), (INTS[:12],))
+
+
+def test_indices_are_counted_from_both_ends_and_looked_at():
+    def f(a, k):
+        s = 0.0
+        for i in range(-len(a), len(a) + k):
+            s += a[i]
+        return s
+
+    def stored(a, k):
+        for i in range(len(a) + k):
+            a[-i] = a[i % 3 == 0]
+        return a
+
+    check(f, (FLOATS, 0), (FLOATS, 1), (INTS, -3))
+    check(stored, (FLOATS, 0), (FLOATS, 1), (FLOATS, 2), ([], 1))
+
+
+def test_what_is_no_number_ends_where_the_program_ends_it():
+    class Seen:
+        def __del__(self):
+            ended.append(len(a))
+
+    def f(a):
+        for i in range(len(a)):
+            a[i] = i * 0.5
+            if ended:
+                a.append(-1.0)
+        return a
+
+    results = []
+    for function in (compile(f), f):
+        ended, a = [], [Seen() if k == 30 else k for k in range(40)]
+        results.append((list(function(a)), ended))
+    assert results[0] == results[1]
+
+
+def test_objects_that_are_stored_are_held_once():
+    text, number = object(), 123456789
+    before = sys.getrefcount(text), sys.getrefcount(number)
+
+    def f(a, number):
+        for i in range(len(a) - 1):
+            a[i] = number
+        return a[0]
+
+    compiled = compile(f)
+    for _ in range(20):
+        a = [0.5] * 40 + [text]
+        compiled(a, number)
+        del a
+    assert (sys.getrefcount(text), sys.getrefcount(number)) == before
+    shared = 0.125 * 3
+    kept = [shared] * 3
+    assert compile(prefix)([shared] * 40) == shared * 40 and kept == [0.375] * 3
+
+
+def test_a_list_in_a_variable_that_gets_another_one():
+    def f(g, n):
+        row = g[0]
+        for i in range(n):
+            row = g[i % len(g)]
+            row[0] += row[1]
+            if i % 20 == 19:
+                print("at", i, row)
+        return row
+
+    check(f, ([[1.0, 0.5], [2.0, 0.25], [3.0, 1.5]], 70))
+
+    class Held(list):
+        pass
+
+    def swapped(a, b, n):
+        for i in range(n):
+            a, b = b, a
+            a[i % 5] = b[(i + 1) % 5] + 1
+        return a, b
+
+    check(swapped, (FLOATS[:9], INTS[:9], 41), (Held(FLOATS[:9]), INTS[:9], 41))
+
+
+def test_lists_of_attributes_and_globals():
+    class Holder:
+        def __init__(self):
+            self.values, self.sum = list(FLOATS), 0
+
+        def work(self):
+            for i in range(len(self.values)):
+                self.sum += self.values[i] * TABLE[i % 5]
+                self.values[i] = self.sum
+            return self.sum, self.values
+
+    def f():
+        return Holder().work(), list(TABLE)
+
+    check(f, ())
+    TABLE.append(TABLE.pop() + 1)
+    check(f, ())
+
+
+TABLE = [0.5, 1.5, 2.5, 3, 4]
+
+
+def test_lists_and_arrays_in_one_loop():
+    def f(a, v, order):
+        for i in range(len(order)):
+            v[order[i]] += a[i]
+            a[i] = float(v[i])
+            v[1:] *= 0.5
+        return v, a
+
+    check(f, (FLOATS[:12], np.arange(12.0), [k * 5 % 12 for k in range(12)]), (INTS[:12], np.arange(12), [0, 11] * 6))
+
+
+def test_a_function_that_changes_a_list_is_called():
+    def push(a, x):
+        a.append(x)
+        return len(a)
+
+    def at(a, i):
+        return a[i] if i < len(a) else 0
+
+    def f(a):
+        s = 0
+        for i in range(50):
+            s += at(a, i)
+            if i % 10 == 3:
+                s += push(a, i)
+        return s, a
+
+    check(f, (FLOATS[:20],), (INTS[:30],))
+
+
+def test_other_threads_run_and_their_changes_are_seen():
+    def f(a, stop):
+        n = 0
+        while stop[0] == 0:
+            n += 1
+            a[0] += 1
+        return n
+
+    compiled = compile(f)
+    for _ in range(3):
+        stop, a = [0], [0]
+        timer = threading.Timer(0.1, stop.__setitem__, (0, 1))
+        timer.start()
+        n = compiled(a, stop)
+        timer.join()
+        assert a[0] == n > 1000
+    assert framejit.cache_info()["regions_entered"] > 0
+
+
+def test_nothing_is_kept_of_a_list():
+    class Other(list):
+        pass
+
+    def f(g, n):
+        s = 0.0
+        for i in range(n):
+            s += g[0][i % 3]
+        return s
+
+    compiled, row = compile(f), Other([1.0, 2.0, 3.0])
+    assert compiled([row], 40) == f([row], 40)
+    assert compiled([list(row)], 40) == f([row], 40)
+    gone = weakref.ref(row)
+    del row
+    gc.collect()
+    assert gone() is None
