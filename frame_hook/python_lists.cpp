@@ -1,12 +1,14 @@
 #include "frame_hook/python_lists.h"
 
-#include "cpython/ref.h"
+#include <utility>
+
+#include "tracer/regions/loop_region.h"
 
 namespace fj {
 
 namespace {
 
-bool ends_unseen(PyObject* item) {
+bool number_or_none(PyObject* item) {
   return PyFloat_CheckExact(item) || PyLong_CheckExact(item) || PyBool_Check(item) || item == Py_None;
 }
 
@@ -14,7 +16,7 @@ bool ends_unseen(PyObject* item) {
 bool put_object(std::int64_t list, std::int64_t index, PyObject* number) {
   if (number == nullptr) return PyErr_Clear(), false;
   PyObject** const item = &reinterpret_cast<PyListObject*>(object_at(list))->ob_item[index];
-  if (!ends_unseen(*item)) return Py_DECREF(number), false;
+  if (!number_or_none(*item)) return Py_DECREF(number), false;
   PyObject* const before = *item;
   *item = number;
   Py_DECREF(before);
@@ -55,12 +57,63 @@ bool PythonLists::append(std::int64_t list, bool number) {
   return append_object(list, Ref<>::steal(PyBool_FromLong(number)));
 }
 
+bool PythonLists::put_list(std::int64_t list, std::int64_t index, std::int64_t item) {
+  PyObject*& place = reinterpret_cast<PyListObject*>(object_at(list))->ob_item[index];
+  if (!number_or_none(place) && !(PyList_CheckExact(place) && list_ends_unseen(place))) return false;
+  // The region may know where it is.
+  held_.push_back(Ref<>::steal(std::exchange(place, Py_NewRef(object_at(item)))));
+  return true;
+}
+bool PythonLists::append_list(std::int64_t list, std::int64_t item) {
+  return append_object(list, Ref<>::borrow(object_at(item)));
+}
+
 bool PythonLists::drop_last(std::int64_t list) {
   PyObject* const object = object_at(list);
   const Py_ssize_t count = PyList_GET_SIZE(object);
+  PyObject* const last = PyList_GET_ITEM(object, count - 1);
+  if (!number_or_none(last)) {
+    if (!PyList_CheckExact(last) || !list_ends_unseen(last)) return false;
+    held_.push_back(Ref<>::borrow(last));
+  }
   const bool done = PyList_SetSlice(object, count - 1, count, nullptr) == 0;
   if (!done) PyErr_Clear();
   return done;
+}
+
+PythonLists::~PythonLists() {
+  held_.clear();
+  if (collects_) PyGC_Enable();
+}
+
+void PythonLists::stop_collector() {
+  if (!std::exchange(stopped_, true)) collects_ = PyGC_Disable() != 0;
+}
+
+std::int64_t PythonLists::hold(PyObject* made) {
+  if (made == nullptr) return PyErr_Clear(), 0;
+  held_.push_back(Ref<>::steal(made));
+  return word_address(made);
+}
+
+std::int64_t PythonLists::make() {
+  stop_collector();
+  return hold(PyList_New(0));
+}
+
+std::int64_t PythonLists::repeat(std::int64_t list, std::int64_t times) {
+  stop_collector();
+  return hold(PySequence_Repeat(object_at(list), Py_ssize_t(times)));
+}
+
+std::int64_t PythonLists::join(std::int64_t a, std::int64_t b) {
+  stop_collector();
+  return hold(PySequence_Concat(object_at(a), object_at(b)));
+}
+
+std::int64_t PythonLists::slice(std::int64_t list, std::int64_t start, std::int64_t stop) {
+  stop_collector();
+  return hold(PyList_GetSlice(object_at(list), Py_ssize_t(start), Py_ssize_t(stop)));
 }
 
 }  // namespace fj

@@ -4,7 +4,9 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <vector>
 
+#include "cpython/ref.h"
 #include "runtime/region_library.h"
 
 namespace fj {
@@ -14,16 +16,34 @@ inline std::int64_t word_address(const PyObject* object) {
 }
 inline PyObject* object_at(std::int64_t word) { return reinterpret_cast<PyObject*>(std::uintptr_t(word) * 8); }
 
-/// No function runs code of the user's, and no error is set.
+/// No function runs code of the user's, and no error is set: the garbage collector waits as long as there are lists that
+/// the region has made.
 class PythonLists final : public RegionLists {
  public:
+  PythonLists() = default;
+  PythonLists(const PythonLists&) = delete;
+  ~PythonLists() override;
   bool put(std::int64_t list, std::int64_t index, double number) override;
   bool put(std::int64_t list, std::int64_t index, std::int64_t number) override;
   bool put(std::int64_t list, std::int64_t index, bool number) override;
   bool append(std::int64_t list, double number) override;
   bool append(std::int64_t list, std::int64_t number) override;
   bool append(std::int64_t list, bool number) override;
+  bool put_list(std::int64_t list, std::int64_t index, std::int64_t item) override;
+  bool append_list(std::int64_t list, std::int64_t item) override;
   bool drop_last(std::int64_t list) override;
+  std::int64_t make() override;
+  std::int64_t repeat(std::int64_t list, std::int64_t times) override;
+  std::int64_t join(std::int64_t a, std::int64_t b) override;
+  std::int64_t slice(std::int64_t list, std::int64_t start, std::int64_t stop) override;
+  std::int64_t held() const override { return std::int64_t(held_.size()); }
+
+ private:
+  void stop_collector();
+  std::int64_t hold(PyObject* made);
+
+  std::vector<Ref<>> held_;
+  bool stopped_ = false, collects_ = false;
 };
 
 }  // namespace fj

@@ -86,7 +86,22 @@ template <class T>
 bool append(RegionHeap& heap, std::int64_t list, T number) {
   return heap.lists().append(list, number);
 }
+bool put_list(RegionHeap& heap, std::int64_t list, std::int64_t index, std::int64_t item) {
+  return heap.lists().put_list(list, index, item);
+}
+bool append_list(RegionHeap& heap, std::int64_t list, std::int64_t item) {
+  return heap.lists().append_list(list, item);
+}
 bool drop_last(RegionHeap& heap, std::int64_t list) { return heap.lists().drop_last(list); }
+std::int64_t make_list(RegionHeap& heap) { return heap.lists().make(); }
+std::int64_t repeat_list(RegionHeap& heap, std::int64_t list, std::int64_t times) {
+  return heap.lists().repeat(list, times);
+}
+std::int64_t join_lists(RegionHeap& heap, std::int64_t a, std::int64_t b) { return heap.lists().join(a, b); }
+std::int64_t slice_list(RegionHeap& heap, std::int64_t list, std::int64_t start, std::int64_t stop) {
+  return heap.lists().slice(list, start, stop);
+}
+std::int64_t held_lists(RegionHeap& heap) { return heap.lists().held(); }
 
 void clear(RegionHeap&, std::int64_t address, std::int64_t bytes) {
   std::memset(reinterpret_cast<void*>(std::uintptr_t(address)), 0, std::size_t(bytes));

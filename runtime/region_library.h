@@ -23,8 +23,18 @@ class RegionLists {
   virtual bool append(std::int64_t list, double number) = 0;
   virtual bool append(std::int64_t list, std::int64_t number) = 0;
   virtual bool append(std::int64_t list, bool number) = 0;
-  /// The last item, a number, goes.
+  virtual bool put_list(std::int64_t list, std::int64_t index, std::int64_t item) = 0;
+  virtual bool append_list(std::int64_t list, std::int64_t item) = 0;
+  /// The last item, a number or a list, goes. It ends when the region is left.
   virtual bool drop_last(std::int64_t list) = 0;
+  /// New lists, which are there until the region is left: an empty one, one list several times over, one behind the
+  /// other, and the items from `start` to `stop`, which are in range. 0: it is left to CPython.
+  virtual std::int64_t make() = 0;
+  virtual std::int64_t repeat(std::int64_t list, std::int64_t times) = 0;
+  virtual std::int64_t join(std::int64_t a, std::int64_t b) = 0;
+  virtual std::int64_t slice(std::int64_t list, std::int64_t start, std::int64_t stop) = 0;
+  /// How many objects wait for the region to be left.
+  virtual std::int64_t held() const = 0;
 };
 
 /// The arrays that one run of a region has made. What is not marked when it is swept is used again: a region marks, at

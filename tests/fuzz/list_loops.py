@@ -117,11 +117,12 @@ class Writer(Lines):
             self.line(self.one(f"if len({name}) > 2: {self.one(*self.scalars)} = {name}.pop()", f"s = {name}.pop()", f"if {name}: {name}.pop()"))
         elif pick < 0.79:
             self.line(self.one("x, y = y, x", "z = x", "y = z", f"z = {self.row()}", f"z = {self.row()}", "x = x"))
-        elif pick < 0.81:
-            self.line(self.one(f"{self.list()}.extend({self.row()})", f"{self.list()}.insert(0, s)", f"del {self.place()}", f"{self.list()}.reverse()", "z = []", "z = x + y",
-                               f"z = {self.list()}[1:]", f"{self.list()}[:2] = [s, t]", f"s = sum({self.row()})", f"g.append({self.row()})", f"g[0] = {self.list()}", "z = [0.5] * 4",
+        elif pick < 0.84:
+            self.make()
+        elif pick < 0.86:
+            self.line(self.one(f"{self.list()}.extend({self.row()})", f"{self.list()}.insert(0, s)", f"del {self.place()}", f"{self.list()}.reverse()", "z = x + y", f"{self.list()}[:2] = [s, t]", f"s = sum({self.row()})",
                                f"if {self.one(*self.loops)} % 9 == 5: print(s, {self.list()}[:3])", f"v[{self.index('v')}] = {self.scalar()}"))
-        elif pick < 0.92:
+        elif pick < 0.94:
             self.line(f"if {self.condition()}:")
             self.indent += 1
             self.statement()
@@ -136,6 +137,28 @@ class Writer(Lines):
         else:
             a, b = self.place(), self.place()
             self.line(f"{self.one(*self.scalars)}, {a} = {b}, {self.scalar()}")
+
+    def make(self):
+        """A list that the pass makes, or that comes into another one."""
+        start = self.one("", "1", "-3", "2", f"{self.one(*self.loops)} - 1")
+        made = self.one("[s]", "[t, s, 0.5]", "[1, 2, 3, 4]", "[]", f"[{self.expression(1)}] * {self.one('4', 'p', '-1', self.one(*self.loops))}", f"[0] * len({self.list()})",
+                        f"{self.list()}[{start}:{self.one('', '5', '-1', '100')}]", f"{self.list()}[:3] + {self.row()}", f"{self.list()}.copy()", f"{self.row()}[:]",
+                        f"[{self.row()}[0]] + [s]", "2 * [0.5, t]", f"{self.list()}[::2]")
+        pick = self.random.random()
+        if pick < 0.4:
+            self.line(f"z = {made}")
+            if self.chance(0.6):
+                self.line(self.one("z.append(s)", "if z: z[0] = t", "z[-1] += 1", "s += len(z)", "for c in range(len(z)): z[c] = s"))
+        elif pick < 0.6:
+            self.line(self.one(f"g.append({made})", f"if len(g) < 20: g.append({made})", f"g.append({self.row()})", "g.append(z)"))
+        elif pick < 0.75:
+            self.line(self.one(f"g[{self.index('g')}] = {made}", f"g[{self.index('g')}] = {self.row()}", f"g[{self.index('g')}], g[0] = g[0], g[{self.index('g')}]", "g[-1] = z"))
+        elif pick < 0.85:
+            self.line("row = g.pop()")
+            self.line(self.one("g.append(row)", "g.append(row[:])", "row[0] = s\n" + "    " * self.indent + "g.append(row)", "if not g: g.append(row)"))
+        else:
+            self.line(f"rows = [{made}, {self.row()}, [0.5, s]]")
+            self.line(self.one("s += rows[-1][0]", "rows[2][1] = t", "z = rows[1]", "g.append(rows[0])", f"s = len(rows[{self.one(*self.loops)} % 3])"))
 
     def loop(self, depth):
         name, over = f"i{depth}", self.list()

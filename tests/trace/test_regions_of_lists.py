@@ -1,5 +1,6 @@
 """Loops over Python's lists as machine code: what they read, change, append and take, and what others see of it."""
 import gc
+import resource
 import sys
 import threading
 import weakref
@@ -336,3 +337,96 @@ def test_nothing_is_kept_of_a_list():
     del row
     gc.collect()
     assert gone() is None
+
+
+def test_lists_that_passes_make():
+    def rows(n, m):
+        made = []
+        for i in range(n):
+            row = [0] * m
+            for j in range(m):
+                row[j] = i * j * 0.5 if j % 2 else i
+            row.append(True)
+            made.append(row)
+        return made, made[-1] is row
+
+    def windows(a, k):
+        out = []
+        for i in range(len(a) - k):
+            part = a[i : i + k]
+            part[0] = part[-1]
+            s = 0
+            for x in part + [i, 0.5]:
+                s += x
+            out.append(s)
+        return out, part, a
+
+    check(rows, (30, 4), (2, 3), (40, 0), (0, 4))
+    check(windows, (FLOATS, 5), (INTS, 1), (FLOATS, 59))
+
+    def pascal(n):
+        row = [1]
+        for _ in range(n):
+            following = [1, 1]
+            following[1:1] = []
+            made = [1] * (len(row) + 1)
+            for i in range(1, len(row)):
+                made[i] = row[i - 1] + row[i]
+            row = made
+        return row, following
+
+    check(pascal, (20,), (70,), (1,))
+
+
+def test_lists_within_lists_come_and_go():
+    def f(g, n):
+        kept = []
+        for i in range(n):
+            row = g[i % len(g)]
+            g[i % len(g)] = [i * 0.5, row[0]]
+            g[0], g[-1] = g[-1], g[0]
+            row[0] += 1
+            if i % 4 == 0:
+                last = g.pop()
+                g.append(last[:])
+                kept.append(last)
+            if row is g[0]:
+                kept.append([i, 0.5, True])
+        return g, row, kept
+
+    compiled = check(f, ([[k * 0.5, k] for k in range(6)], 60), ([[1, 2]], 50), ([[k, k * 0.5] for k in range(3)] * 2, 40))
+    row = [1.0, 2.0]
+    ours = [row, row, [0.5, 1]]
+    theirs = [[1.0, 2.0]] * 2 + [[0.5, 1]]
+    first = theirs[0]
+    assert same(compiled(ours, 30), f(theirs, 30)) and same(row, first)
+
+
+def test_a_hundred_thousand_lists_are_no_memory():
+    def f(n):
+        seen = 0
+        for i in range(n):
+            part = [i] * 100
+            seen += part[i % 100]
+        return seen, part
+
+    compiled = check(f, (300,))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert compiled(100_000) == f(100_000)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40_000  # KiB
+
+
+def test_the_garbage_collector_is_as_it_was():
+    def f(n):
+        made = []
+        for i in range(n):
+            made.append([i])
+        return made
+
+    compiled = compile(f)
+    for enabled in (True, False):
+        (gc.enable if enabled else gc.disable)()
+        try:
+            assert compiled(60) == f(60) and gc.isenabled() is enabled
+        finally:
+            gc.enable()

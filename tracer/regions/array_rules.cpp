@@ -237,6 +237,7 @@ void RegionBuilder::subscript(const Known& container, const Known& index) {
     if (!number || *number >= count || *number < -count) throw Unknown{"an index of a tuple that is not known"};
     return push((*items)[std::size_t(*number < 0 ? *number + count : *number)]);
   }
+  if (container.is_list() && index.kind == Known::Kind::Slice) return push(list_part(container, index));
   if (container.is_list()) return push_one_of(items_at(container, list_index(container, index)));
   if (!container.is_array()) throw Unknown{"an element of what is no array"};
   if (is_bytes(container) && tuple_items(index)) throw Unknown{"an index that is no int"};

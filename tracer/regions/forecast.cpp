@@ -90,6 +90,12 @@ Ref<> stand_in(TraceRun& t, const V& value, int levels) {
     }
     case ValueKind::Range:
       return Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyRange_Type), "i", 3));
+    case ValueKind::Cell: {
+      const auto& cell = *as<CellValue>(value);
+      if (cell.real) return cell.real;
+      const Ref<> contents = cell.contents ? stand_in(t, cell.contents, levels) : Ref<>();
+      return contents ? Ref<>::steal(PyCell_New(contents.get())) : Ref<>();
+    }
     case ValueKind::List: return list_like(t, value, levels);
     case ValueKind::Instance: return instance_like(t, *as<InstanceValue>(value), levels);
     case ValueKind::Iterator: return iterator_over(t, *as<IteratorValue>(value));

@@ -214,6 +214,19 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
         push(changes && a.is_array() ? in_place(operation, a, b) : array_binary(operation, a, b));
         return true;
       }
+      if (resolve(peek(1)).is_list() || resolve(peek(2)).is_list()) {
+        const Known b = resolve(pop()), a = resolve(pop());
+        if (arg == NB_MULTIPLY && a.is_list() != b.is_list()) {
+          const Known& times = a.is_list() ? b : a;
+          if (!times.is_number()) throw Unknown{"a list times what is no number"};
+          push(repeated(a.is_list() ? a : b, times));
+        } else if (arg == NB_ADD && a.is_list() && b.is_list()) {
+          push(joined(a, b));
+        } else {
+          throw Unknown{"an operation on a list"};
+        }
+        return true;
+      }
       const Known b = pop_number(), a = pop_number();
       push(binary(arg, a, b));
       return true;
@@ -284,6 +297,22 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
         if (item.kind == Known::Kind::Empty || item.is_iterator()) throw Unknown{"a tuple of what is not known"};
       state_.places.resize(state_.places.size() - std::size_t(arg));
       push(std::move(made));
+      return true;
+    }
+    case FJ_BUILD_LIST: {
+      std::vector<Known> items;
+      for (int i = arg; i > 0; --i) items.push_back(resolve(peek(i)));
+      const Known made = build_list(items);
+      state_.places.resize(state_.places.size() - std::size_t(arg));
+      push(made);
+      return true;
+    }
+    case FJ_LIST_EXTEND: {
+      // Of a list that has just been made, and nobody else has.
+      const auto items = tuple_items(pop());
+      const Known list = resolve(peek(arg));
+      if (!items || !list.is_list() || list.place >= 0) throw Unknown{"a list that another one is added to"};
+      peek(arg) = joined(list, build_list(*items));
       return true;
     }
     case FJ_UNPACK_SEQUENCE: {

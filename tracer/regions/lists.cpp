@@ -21,6 +21,8 @@ constexpr std::int64_t kReal = offsetof(PyFloatObject, ob_fval) / kWord;
 constexpr std::int64_t kSign = 2, kDigits = 3;  // of an int: fj_int_has_tag
 static_assert(offsetof(PyObject, ob_type) % kWord == 0 && offsetof(PyFloatObject, ob_fval) % kWord == 0);
 
+bool is_none(const Known& known) { return known.kind == Known::Kind::Object && known.object.get() == Py_None; }
+
 std::int64_t address_of(const void* object) { return std::int64_t(reinterpret_cast<std::uintptr_t>(object)); }
 
 /// What a list holds, by a look at some of its items. `depth`: 0 for what is neither numbers nor lists of them.
@@ -66,14 +68,15 @@ Known RegionBuilder::list_at(int place) {
   RegionGuard guard{};
   guard.kind = RegionGuard::Kind::List;
   guard.place = place;
-  const auto stored = met_.stored.find(place);
-  lists_[place] = {made_.guards.size(), contents.kinds | (stored == met_.stored.end() ? 0 : stored->second)};
+  const bool empty = PyList_GET_SIZE(object_at(place)) == 0;
+  const int depth = empty ? depth_of(place, contents.depth) : contents.depth;
+  lists_[place] = {made_.guards.size(), contents.kinds, depth};
   made_.guards.push_back(std::move(guard));
   made_.has_lists = true;
   Known made;
   made.kind = Known::Kind::List;
   made.place = place;
-  made.step = contents.depth;
+  made.step = depth;
   made.value = input(RegionInput::Kind::Address, place, DType::I64);
   return made;
 }
@@ -109,7 +112,8 @@ ValueId RegionBuilder::int_in(ValueId object, ValueId& fits) {
 }
 
 std::vector<std::pair<ValueId, Known>> RegionBuilder::items_at(const Known& list, ValueId index) {
-  const unsigned kinds = lists_.at(list.place).kinds;
+  std::set<int> seen;
+  const unsigned kinds = kinds_in(list.place, seen);
   if (list.step == 0 || (list.step == 1 && kinds == 0)) throw Unknown{"an item of a list of what are no numbers"};
   const ValueId items = op(Op::shift_right, {word(list.value, kItems), integer(3)});
   const ValueId object = op(Op::shift_right, {word(op(Op::add, {items, index}), 0), integer(3)});
@@ -169,25 +173,120 @@ Known RegionBuilder::likeliest(const std::vector<std::pair<ValueId, Known>>& ite
   return items[0].second;
 }
 
-std::string RegionBuilder::stored_in_list(const Known& list, const Known& number) {
-  if (!number.is_number() || number.is_numpy()) throw Unknown{"an item of a list that is no number of Python's"};
+unsigned RegionBuilder::kinds_in(int place, std::set<int>& seen) const {
+  if (!seen.insert(place).second) return 0;
+  const auto known = lists_.find(place);
+  unsigned kinds = known == lists_.end() ? 0 : known->second.kinds;
+  for (const Findings* of : {&met_, &found_}) {
+    const auto stored = of->stored.find(place);
+    if (stored == of->stored.end()) continue;
+    kinds |= stored->second.kinds;
+    for (int list : stored->second.lists) kinds |= kinds_in(list, seen);
+  }
+  return kinds;
+}
+
+/// Of a list that is empty, by what comes into it.
+int RegionBuilder::depth_of(int place, int otherwise) const {
+  const auto stored = met_.stored.find(place);
+  return stored == met_.stored.end() ? otherwise : std::max(otherwise, stored->second.depth);
+}
+
+std::string RegionBuilder::stored_in_list(const Known& list, const Known& item) {
+  if (!item.is_list() && (!item.is_number() || item.is_numpy()))
+    throw Unknown{"an item of a list that is no number of Python's"};
   expect_own_function("a function that writes into a list");
   expect_none_pending();
-  const Boxing boxing = number.boxing;
-  if (list.step == 1)
-    found_.stored[list.place] |= boxing == Boxing::Float ? kFloats : boxing == Boxing::Int ? kInts : kBools;
+  const Boxing boxing = item.boxing;
+  Findings::Stored& stored = found_.stored[list.place];
+  if (item.is_list()) {
+    list_maker();
+    const int level = lists_.at(list.place).depth - int(list.step);
+    stored.depth = std::max(stored.depth, std::max(level, 0) + 1 + int(item.step));
+    if (item.place != list.place) stored.lists.insert(item.place);
+    return "_list";
+  }
+  if (list.step == 1) stored.kinds |= boxing == Boxing::Float ? kFloats : boxing == Boxing::Int ? kInts : kBools;
   return boxing == Boxing::Float ? "_f64" : boxing == Boxing::Int ? "_i64" : "_bool";
 }
 
-void RegionBuilder::put(const Known& list, const Known& index, const Known& number) {
+void RegionBuilder::put(const Known& list, const Known& index, const Known& item) {
   const ValueId at = list_index(list, index);
-  const std::string type = stored_in_list(list, number);
-  leave_if(op(Op::logical_not, {run("put" + type, {list.value, at, number.value})}));
+  const std::string type = stored_in_list(list, item);
+  leave_if(op(Op::logical_not, {run("put" + type, {list.value, at, item.value})}));
 }
 
-void RegionBuilder::append(const Known& list, const Known& number) {
-  const std::string type = stored_in_list(list, number);
-  leave_if(op(Op::logical_not, {run("append" + type, {list.value, number.value})}));
+/// Whether it has been.
+ValueId RegionBuilder::appended(const Known& list, const Known& item) {
+  return run("append" + stored_in_list(list, item), {list.value, item.value});
+}
+
+void RegionBuilder::append(const Known& list, const Known& item) {
+  leave_if(op(Op::logical_not, {appended(list, item)}));
+}
+
+unsigned RegionBuilder::kinds_of(const Known& list) const {
+  std::set<int> seen;
+  return kinds_in(list.place, seen);
+}
+
+/// Notes that this instruction makes lists, or takes them from others, which last until the region is left.
+int RegionBuilder::list_maker() {
+  for (const Context* context = context_, *called = nullptr; context != nullptr; context = context->caller) {
+    const int next = -1 - int(found_.list_makers.size());
+    found_.list_makers.try_emplace({context->object, called == nullptr ? at_ : called->call}, next);
+    called = context;
+  }
+  return found_.list_makers.at({context_->object, at_});
+}
+
+/// A list that the region has made, in this instruction.
+Known RegionBuilder::made_list(ValueId address, int depth, unsigned kinds) {
+  Known made;
+  made.kind = Known::Kind::InnerList;
+  made.place = list_maker();
+  made.value = address;
+  made.step = depth_of(made.place, depth);
+  ListFacts& facts = lists_[made.place];
+  facts.kinds |= kinds;
+  facts.depth = std::max(facts.depth, int(made.step));
+  made_.has_lists = true;
+  leave_if(op(Op::eq, {address, integer(0)}));
+  return made;
+}
+
+Known RegionBuilder::build_list(const std::vector<Known>& items) {
+  int depth = 1;
+  for (const Known& item : items) {
+    if (!item.is_list() && (!item.is_number() || item.is_numpy())) throw Unknown{"a list of what is no number of Python's"};
+    depth = std::max(depth, item.is_list() ? int(item.step) + 1 : 1);
+  }
+  expect_none_pending();
+  const Known made = made_list(run("make_list", {}), depth, 0);
+  for (const Known& item : items) leave_if(op(Op::logical_not, {appended(made, item)}));
+  return made;
+}
+
+Known RegionBuilder::repeated(const Known& list, const Known& times) {
+  if (times.boxing == Boxing::Float || times.is_numpy()) throw Unknown{"a list times what is no int"};
+  return made_list(run("repeat_list", {list.value, as_int(times)}), int(list.step), kinds_of(list));
+}
+
+Known RegionBuilder::joined(const Known& a, const Known& b) {
+  const Known made = made_list(run("join_lists", {a.value, b.value}), int(std::max(a.step, b.step)), 0);
+  lists_.at(made.place).kinds |= kinds_of(a) | kinds_of(b);
+  return made;
+}
+
+Known RegionBuilder::list_part(const Known& list, const Known& slice) {
+  const std::optional<std::int64_t> step =
+      is_none(slice.items[2]) ? std::optional<std::int64_t>(1) : known_int(slice.items[2]);
+  if (step != 1) throw Unknown{"a part of a list whose step is not 1"};
+  ValueId start;
+  const Axis taken = sliced(slice, {length(list), {}}, start);
+  if (!start.valid()) start = integer(0);
+  const ValueId stop = op(Op::add, {start, taken.size});
+  return made_list(run("slice_list", {list.value, start, stop}), int(list.step), kinds_of(list));
 }
 
 bool RegionBuilder::list_method(const std::string& name, const Known& list, const std::vector<Known>& arguments) {
@@ -196,7 +295,12 @@ bool RegionBuilder::list_method(const std::string& name, const Known& list, cons
     push(object(Py_None));
     return true;
   }
-  if (name != "pop" || !arguments.empty() || list.step != 1) return false;
+  if (name == "copy" && arguments.empty()) {
+    push(made_list(run("slice_list", {list.value, integer(0), length(list)}), int(list.step), kinds_of(list)));
+    return true;
+  }
+  if (name != "pop" || !arguments.empty()) return false;
+  if (list.step > 1) list_maker();
   expect_own_function("a function that takes from a list");
   const ValueId count = length(list);
   leave_if(op(Op::eq, {count, integer(0)}));

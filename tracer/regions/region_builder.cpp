@@ -66,6 +66,7 @@ std::vector<int> count_entrances(const FjCode& code) {
 
 RegionBuilder::RegionBuilder(const FjCode& code, const Loop& loop, const FrameValues& values, Findings met)
     : loop_(loop), values_(values), met_(std::move(met)) {
+  found_.list_makers = met_.list_makers;  // places are the same in each look
   objects_.assign(values.slots.begin(), values.slots.end());
   contexts_.emplace_back(new Context{&code, reinterpret_cast<PyCodeObject*>(code.code), values.function->func_globals,
                                      values.function->func_builtins, loop.header, loop.last, count_entrances(code)});
@@ -276,7 +277,11 @@ void RegionBuilder::leave_if_asked() {
 }
 
 void RegionBuilder::go_back(int header) {
+  constexpr std::int64_t kHeld = 4096;
   leave_if_asked();
+  const auto list = met_.list_makers.lower_bound({context_->object, header});
+  if (list != met_.list_makers.end() && list->first.first == context_->object && list->first.second <= at_)
+    leave_if(op(Op::gt, {run("held_lists", {}), integer(kHeld)}));
   const auto first = met_.makers.lower_bound({context_->object, header});
   if (first == met_.makers.end() || first->first != context_->object || first->second > at_) return;
   const auto mark = [&](auto&& self, const Known& known) -> void {

@@ -31,7 +31,7 @@ struct Known {
     View,       // of items[0], an Array or Fresh; `value`: the element it begins at; then size and stride of each axis.
                 // `step` 1: the last stride is 1
     List,       // the list at `place`, whose address is `value`; `step`: its depth, 1 where its items are numbers
-    InnerList,  // a list in the list at `place`, likewise
+    InnerList,  // a list in the list at `place`, or one that the region has made (Findings::list_makers)
     Slice,      // items: start, stop, step
     // Pending: used up in the statement that makes them, so that the region is left in front of it (replay_).
     Expression, // an array that is not computed yet
@@ -110,8 +110,16 @@ struct Findings {
   /// Instructions that make arrays, in which code. Where they are known arrays are kept from pass to pass that
   /// variables hold.
   std::set<std::pair<PyCodeObject*, int>> makers;
-  /// What is stored in the lists at a place, or in lists in them.
-  std::map<int, unsigned> stored;
+  /// Where lists are made, in which code: their places are behind those of the frame, counted downwards from -1.
+  std::map<std::pair<PyCodeObject*, int>, int> list_makers;
+  struct Stored {
+    unsigned kinds = 0;    // ListItems
+    int depth = 1;
+    std::set<int> lists;   // the places of lists that have come into it
+    bool operator==(const Stored&) const = default;
+  };
+  /// By place: what is stored in lists, or in lists in them.
+  std::map<int, Stored> stored;
   bool operator==(const Findings&) const = default;
 };
 
@@ -207,8 +215,16 @@ class RegionBuilder {
   /// One of them, and a way for each of the others.
   void push_one_of(const std::vector<std::pair<ValueId, Known>>& items);
   Known likeliest(const std::vector<std::pair<ValueId, Known>>& items);
-  void put(const Known& list, const Known& index, const Known& number);
-  void append(const Known& list, const Known& number);
+  void put(const Known& list, const Known& index, const Known& item);
+  void append(const Known& list, const Known& item);
+  ValueId appended(const Known& list, const Known& item);
+  unsigned kinds_of(const Known& list) const;
+  int list_maker();
+  Known made_list(ValueId address, int depth, unsigned kinds);
+  Known build_list(const std::vector<Known>& items);
+  Known repeated(const Known& list, const Known& times);
+  Known joined(const Known& a, const Known& b);
+  Known list_part(const Known& list, const Known& slice);
   /// False: it is left to CPython.
   bool list_method(const std::string& name, const Known& list, const std::vector<Known>& arguments);
 
@@ -318,7 +334,9 @@ class RegionBuilder {
   ValueId word(ValueId address, std::int64_t at);
   ValueId int_in(ValueId object, ValueId& fits);
   /// The part of a function of the region library's name that says what it takes; the lists at the place hold such.
-  std::string stored_in_list(const Known& list, const Known& number);
+  std::string stored_in_list(const Known& list, const Known& item);
+  unsigned kinds_in(int place, std::set<int>& seen) const;
+  int depth_of(int place, int otherwise) const;
   int heap(DType dtype);
   ArrayFacts& facts(const Known& array);
   ValueId counted_index(const Known& index, ValueId size);
@@ -409,10 +427,11 @@ class RegionBuilder {
   std::map<int, Known> resolved_;
   std::map<int, ArrayFacts> arrays_;
   struct ListFacts {
-    std::size_t guard;
-    unsigned kinds;
+    std::size_t guard = 0;
+    unsigned kinds = 0;
+    int depth = 1;
   };
-  std::map<int, ListFacts> lists_;
+  std::map<int, ListFacts> lists_;  // by place
   std::map<std::tuple<const Context*, int, std::string>, int> blocks_;  // by instruction and types
   std::map<std::tuple<const Context*, int, std::string>, int> versions_;  // by instruction and places in tuples
   std::vector<Pending> pending_;
