@@ -588,3 +588,50 @@ def test_arguments_that_are_new_containers_in_each_call(changes):
         given = changed() if turn % 20 == 19 else arguments()
         held.append(given)
         compare(Outcome(compiled, (turn % 2 + 1,), dict(given)), Outcome(f, (turn % 2 + 1,), dict(given)))
+
+
+def items_nobody_reads(items, keys, log):
+    for key in keys:
+        items[key]
+        log.append(key)
+    return len(log)
+
+
+def items_stored_for_nobody(items, keys, log):
+    for key in keys:
+        found = [items[key]]
+        log.append(key)
+    return len(log)
+
+
+@pytest.mark.parametrize("function", [items_nobody_reads, items_stored_for_nobody])
+@pytest.mark.parametrize("items", [["x"] * 4, [None] * 4, ["x", 1, None, 0.5], ("a", "b", None, 2), [[1]] * 4, {0: "x", 1: None, 2: [1], 3: np.ones(2)},
+                                   {"a": 1, "b": "x", "c": None}], ids=str)
+def test_an_item_that_is_not_there_raises_whether_or_not_it_is_read(function, items):
+    compiled = framejit.compile(function)
+    keys = list(items) if isinstance(items, dict) else list(range(4))
+    negative = [-1 - key for key in keys] if not isinstance(items, dict) else keys
+    for asked in (keys, keys[:2], negative, [*keys, keys[0], "zz" if isinstance(items, dict) else 4], [*keys, 7], [*negative, -5], keys[::-1]):
+        outcomes = []
+        for run in (function, compiled):
+            log = []
+            try:
+                outcomes.append((run(items, asked, log), log))
+            except LookupError as error:
+                outcomes.append((type(error), str(error), log))
+        assert outcomes[0] == outcomes[1]
+
+
+def test_one_key_that_is_not_there_any_more_raises():
+    def f(d, key, x):
+        found = d[key]
+        return x + 1
+
+    compiled = framejit.compile(f)
+    for key in ("a", "b", "c", "gone", "a"):
+        d = {"a": 1, "b": "x", "c": np.ones(2)}
+        if key in d:
+            assert (compiled(d, key, np.ones(3)) == 2).all()
+        else:
+            with pytest.raises(KeyError, match="gone"):
+                compiled(d, key, np.ones(3))

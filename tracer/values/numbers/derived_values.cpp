@@ -246,9 +246,13 @@ V item_of(TraceRun& t, const V& container, const V& key) {
     const std::int64_t size = std::int64_t(items.size());
     Known known = known_outside(t, key);
     if (!known.source) return nullptr;
-    const std::int64_t place = hint(t, index->expression) + (hint(t, index->expression) < 0 ? size : 0);
+    const bool backwards = hint(t, index->expression) < 0;
+    const std::int64_t place = hint(t, index->expression) + (backwards ? size : 0);
     auto* item = place >= 0 && place < size ? as<ObjectValue>(items[std::size_t(place)]) : nullptr;
     if (!item || !is_plain_operand(item->object.get())) return nullptr;
+    // Out of range it raises, whether or not somebody reads the item.
+    t.decide(index->expression, Py_GE, SymDim(backwards ? -size : 0));
+    t.decide(index->expression, Py_LT, SymDim(backwards ? 0 : size));
     return t.wrap(item->object.get(),
                   t.sources().make(SourceKind::ItemOf, container->source, 0, nullptr, {known.source}));
   }
@@ -264,7 +268,10 @@ V item_of(TraceRun& t, const V& container, const V& key) {
   PyObject* found = PyDict_GetItemWithError(dict.real.get(), known.object.get());
   if (!found) return PyErr_Clear(), nullptr;
   if (held) guard_type(t, *held);
-  return t.wrap(found, t.sources().make(SourceKind::ItemOf, dict.source, 0, nullptr, {known.source}));
+  // A key that isn't there raises, whether or not somebody reads the item.
+  const SourceRef item = t.sources().make(SourceKind::ItemOf, dict.source, 0, nullptr, {known.source});
+  add_guard(t, GuardKind::TypeIs, item, reinterpret_cast<PyObject*>(Py_TYPE(found)));
+  return t.wrap(found, item);
 }
 
 }  // namespace fj
