@@ -270,7 +270,7 @@ void numpy_set_item(Tracer& tracer, const Array& x, const V& key, const V& value
   if (operand.array && operand.array->storage == x->storage &&
       (index.has(Index::Item::Kind::IntegerArray) || index.has(Index::Item::Kind::Mask)))
     unsupported("writing a part of an array into it through an index array");
-  if (operand.array && !index.has(Index::Item::Kind::IntegerArray) && !index.has(Index::Item::Kind::Mask))
+  if (operand.array && operand.array->storage == x->storage)
     refuse_storing_in_order(index_view(tracer, x, index), operand.array);
   // Assignment casts unsafely: whatever the dtypes, elements are converted.
   index_assign(tracer, x, index, element_value(tracer, operand, x->dtype));
