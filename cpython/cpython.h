@@ -63,6 +63,8 @@ bool fj_call_layout_callable_first(void);
 /* How many entries of the value stack an iterator takes in a `for` or `yield from`: 2 on 3.15+, the iterator and above it
  * NULL (where CPython runs the loop itself, the position in a list or tuple that stands for its iterator). */
 int fj_iterator_entries(void);
+/* An iterator over a list that goes on at this index, which may be beyond the list's end. NULL with MemoryError. */
+PyObject* fj_list_iterator(PyObject* list, Py_ssize_t index);
 /* How an int lies in memory behind its class: true on 3.12+: a word with the number of digits times 8 and the sign, 0, 1
  * for zero or 2; false: one with the number of digits, negative if the int is. Then the digits, of 30 bits in 32 each. */
 bool fj_int_has_tag(void);

@@ -22,6 +22,7 @@ bool is_number(PyObject* object, const RegionGuard& guard) {
     case Boxing::Int: {
       int overflow = 0;
       if (!PyLong_CheckExact(object)) return false;
+      if (guard.dtype == DType::U64) return is_unsigned_int(object);
       (void)PyLong_AsLongLongAndOverflow(object, &overflow);
       return overflow == 0;
     }
@@ -42,7 +43,7 @@ Cell cell_of(PyObject* number) {
   Cell cell = 0;
   if (PyComplex_CheckExact(number)) return cell_of(PyComplex_RealAsDouble(number));
   if (PyBool_Check(number)) return number == Py_True;
-  if (PyLong_CheckExact(number)) return Cell(PyLong_AsLongLong(number));
+  if (PyLong_CheckExact(number)) return Cell(PyLong_AsUnsignedLongLongMask(number));
   if (PyFloat_CheckExact(number)) return cell_of(PyFloat_AS_DOUBLE(number));
   std::memcpy(&cell, number_pointer(number), size_in_bytes(*numpy_scalar_dtype(number)));
   return cell;
@@ -56,7 +57,9 @@ double double_of(Cell cell) {
 
 Ref<> number_of(const Holding& holding, Cell cell) {
   switch (holding.boxing) {
-    case Boxing::Int: return Ref<>::steal(PyLong_FromLongLong(std::int64_t(cell)));
+    case Boxing::Int:
+      return Ref<>::steal(holding.dtype == DType::U64 ? PyLong_FromUnsignedLongLong(cell)
+                                                      : PyLong_FromLongLong(std::int64_t(cell)));
     case Boxing::Float: return Ref<>::steal(PyFloat_FromDouble(double_of(cell)));
     case Boxing::Bool: return Ref<>::steal(PyBool_FromLong(long(cell & 0xff)));
     case Boxing::Numpy: return numpy_scalar(holding.dtype, &cell);
@@ -222,6 +225,13 @@ struct Entrance {
     return made;
   }
 
+  /// Objects that the region knows by their addresses are held before others are made: that may run Python code.
+  void hold_pointers(const Holding& holding, const Cell* left) {
+    if (holding.kind == Holding::Kind::Pointer)
+      held.push_back(Ref<>::borrow(object_at(std::int64_t(left[holding.value]))));
+    for (const Holding& item : holding.items) hold_pointers(item, left);
+  }
+
   /// Null with an error set: there is no memory for it.
   Ref<> object(const Holding& holding, const Cell* left) {
     const auto item = [&](std::size_t i) { return object(holding.items[i], left); };
@@ -247,8 +257,9 @@ struct Entrance {
       }
       case Holding::Kind::Items: {
         const Ref<> over = item(0);
-        const bool list = over && PyList_CheckExact(over.get());
-        Ref<> made = over ? Ref<>::steal(list ? PyObject_GetIter(over.get()) : PySeqIter_New(over.get())) : Ref<>();
+        if (over && PyList_CheckExact(over.get()))
+          return Ref<>::steal(fj_list_iterator(over.get(), Py_ssize_t(left[holding.value])));
+        Ref<> made = over ? Ref<>::steal(PySeqIter_New(over.get())) : Ref<>();
         const Ref<> done = made ? Ref<>::steal(PyObject_CallMethod(made.get(), "__setstate__", "L",
                                                                    static_cast<long long>(left[holding.value])))
                                 : Ref<>();
@@ -391,6 +402,7 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   note_turn(improved, took.count(), std::int64_t(left[0]));
   const RegionExit& exit = loop_.exits[std::size_t(number)];
   update.clear();
+  for (const Holding& holding : exit.places) entrance.hold_pointers(holding, left.data());
   for (const Holding& holding : exit.places) {
     update.slots.push_back(entrance.object(holding, left.data()));
     if (!update.slots.back() && PyErr_Occurred()) return Outcome::Failed;

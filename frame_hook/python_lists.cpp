@@ -1,5 +1,6 @@
 #include "frame_hook/python_lists.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tracer/regions/loop_region.h"
@@ -8,15 +9,16 @@ namespace fj {
 
 namespace {
 
-bool number_or_none(PyObject* item) {
-  return PyFloat_CheckExact(item) || PyLong_CheckExact(item) || PyBool_Check(item) || item == Py_None;
+std::int64_t bytes_of(PyObject* object) {
+  const Py_ssize_t items = PyList_CheckExact(object) ? PyList_GET_SIZE(object) : 0;
+  return std::int64_t(sizeof(PyListObject)) + items * std::int64_t(sizeof(PyObject*));
 }
 
 /// Takes the number, which is null where there was no memory for it.
 bool put_object(std::int64_t list, std::int64_t index, PyObject* number) {
   if (number == nullptr) return PyErr_Clear(), false;
   PyObject** const item = &reinterpret_cast<PyListObject*>(object_at(list))->ob_item[index];
-  if (!number_or_none(*item)) return Py_DECREF(number), false;
+  if (!is_number_or_none(*item)) return Py_DECREF(number), false;
   PyObject* const before = *item;
   *item = number;
   Py_DECREF(before);
@@ -33,7 +35,8 @@ bool append_object(std::int64_t list, Ref<> number) {
 
 bool PythonLists::put(std::int64_t list, std::int64_t index, double number) {
   PyObject* const item = PyList_GET_ITEM(object_at(list), index);
-  // A float that the list alone holds: nobody can tell it from another one of that value.
+  // A float that the list alone holds: nobody can tell it from another one of that value. (No code of the user's, in C
+  // either, is at work while the region runs.)
   if (PyFloat_CheckExact(item) && Py_REFCNT(item) == 1) {
     reinterpret_cast<PyFloatObject*>(item)->ob_fval = number;
     return true;
@@ -59,9 +62,9 @@ bool PythonLists::append(std::int64_t list, bool number) {
 
 bool PythonLists::put_list(std::int64_t list, std::int64_t index, std::int64_t item) {
   PyObject*& place = reinterpret_cast<PyListObject*>(object_at(list))->ob_item[index];
-  if (!number_or_none(place) && !(PyList_CheckExact(place) && list_ends_unseen(place))) return false;
+  if (!is_number_or_none(place) && !(PyList_CheckExact(place) && list_ends_unseen(place))) return false;
   // The region may know where it is.
-  held_.push_back(Ref<>::steal(std::exchange(place, Py_NewRef(object_at(item)))));
+  keep(Ref<>::steal(std::exchange(place, Py_NewRef(object_at(item)))));
   return true;
 }
 bool PythonLists::append_list(std::int64_t list, std::int64_t item) {
@@ -72,9 +75,9 @@ bool PythonLists::drop_last(std::int64_t list) {
   PyObject* const object = object_at(list);
   const Py_ssize_t count = PyList_GET_SIZE(object);
   PyObject* const last = PyList_GET_ITEM(object, count - 1);
-  if (!number_or_none(last)) {
+  if (!is_number_or_none(last)) {
     if (!PyList_CheckExact(last) || !list_ends_unseen(last)) return false;
-    held_.push_back(Ref<>::borrow(last));
+    keep(Ref<>::borrow(last));
   }
   const bool done = PyList_SetSlice(object, count - 1, count, nullptr) == 0;
   if (!done) PyErr_Clear();
@@ -90,15 +93,44 @@ void PythonLists::stop_collector() {
   if (!std::exchange(stopped_, true)) collects_ = PyGC_Disable() != 0;
 }
 
+void PythonLists::keep(Ref<> object) {
+  bytes_ += bytes_of(object.get());
+  held_.push_back(std::move(object));
+}
+
+void PythonLists::sweep() {
+  if (bytes_ > sweep_at_) {
+    std::sort(marked_.begin(), marked_.end());
+    bytes_ = 0;
+    std::erase_if(held_, [&](const Ref<>& object) {
+      // One that is in another list stays too: that one may end before what has been read from it.
+      const bool is_marked = std::binary_search(marked_.begin(), marked_.end(), word_address(object.get()));
+      if (Py_REFCNT(object.get()) == 1 && !is_marked) return true;
+      bytes_ += bytes_of(object.get());
+      return false;
+    });
+    sweep_at_ = std::max(kSwept, 2 * bytes_);
+  }
+  marked_.clear();
+}
+
 std::int64_t PythonLists::hold(PyObject* made) {
   if (made == nullptr) return PyErr_Clear(), 0;
-  held_.push_back(Ref<>::steal(made));
+  keep(Ref<>::steal(made));
   return word_address(made);
 }
 
-std::int64_t PythonLists::make() {
+bool PythonLists::extend(std::int64_t list, std::int64_t tuple) {
+  const Ref<> done = Ref<>::steal(PySequence_InPlaceConcat(object_at(list), object_at(tuple)));
+  if (!done) PyErr_Clear();
+  return bool(done);
+}
+
+std::int64_t PythonLists::make(std::int64_t count) {
   stop_collector();
-  return hold(PyList_New(0));
+  PyObject* const made = PyList_New(Py_ssize_t(count));
+  for (Py_ssize_t i = 0; made != nullptr && i < count; ++i) PyList_SET_ITEM(made, i, Py_NewRef(Py_None));
+  return hold(made);
 }
 
 std::int64_t PythonLists::repeat(std::int64_t list, std::int64_t times) {

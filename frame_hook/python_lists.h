@@ -32,17 +32,24 @@ class PythonLists final : public RegionLists {
   bool put_list(std::int64_t list, std::int64_t index, std::int64_t item) override;
   bool append_list(std::int64_t list, std::int64_t item) override;
   bool drop_last(std::int64_t list) override;
-  std::int64_t make() override;
+  bool extend(std::int64_t list, std::int64_t tuple) override;
+  std::int64_t make(std::int64_t count) override;
   std::int64_t repeat(std::int64_t list, std::int64_t times) override;
   std::int64_t join(std::int64_t a, std::int64_t b) override;
   std::int64_t slice(std::int64_t list, std::int64_t start, std::int64_t stop) override;
-  std::int64_t held() const override { return std::int64_t(held_.size()); }
+  void mark(std::int64_t list) override { marked_.push_back(list); }
+  void sweep() override;
+  std::int64_t held() const override { return bytes_; }
 
  private:
   void stop_collector();
   std::int64_t hold(PyObject* made);
+  void keep(Ref<> object);
 
   std::vector<Ref<>> held_;
+  static constexpr std::int64_t kSwept = 1 << 16;
+  std::int64_t bytes_ = 0, sweep_at_ = kSwept;
+  std::vector<std::int64_t> marked_;
   bool stopped_ = false, collects_ = false;
 };
 

@@ -93,7 +93,8 @@ bool append_list(RegionHeap& heap, std::int64_t list, std::int64_t item) {
   return heap.lists().append_list(list, item);
 }
 bool drop_last(RegionHeap& heap, std::int64_t list) { return heap.lists().drop_last(list); }
-std::int64_t make_list(RegionHeap& heap) { return heap.lists().make(); }
+bool extend_list(RegionHeap& heap, std::int64_t list, std::int64_t tuple) { return heap.lists().extend(list, tuple); }
+std::int64_t make_list(RegionHeap& heap, std::int64_t count) { return heap.lists().make(count); }
 std::int64_t repeat_list(RegionHeap& heap, std::int64_t list, std::int64_t times) {
   return heap.lists().repeat(list, times);
 }
@@ -101,6 +102,8 @@ std::int64_t join_lists(RegionHeap& heap, std::int64_t a, std::int64_t b) { retu
 std::int64_t slice_list(RegionHeap& heap, std::int64_t list, std::int64_t start, std::int64_t stop) {
   return heap.lists().slice(list, start, stop);
 }
+void mark_list(RegionHeap& heap, std::int64_t list) { heap.lists().mark(list); }
+void sweep_lists(RegionHeap& heap) { heap.lists().sweep(); }
 std::int64_t held_lists(RegionHeap& heap) { return heap.lists().held(); }
 
 void clear(RegionHeap&, std::int64_t address, std::int64_t bytes) {

@@ -27,13 +27,18 @@ class RegionLists {
   virtual bool append_list(std::int64_t list, std::int64_t item) = 0;
   /// The last item, a number or a list, goes. It ends when the region is left.
   virtual bool drop_last(std::int64_t list) = 0;
-  /// New lists, which are there until the region is left: an empty one, one list several times over, one behind the
+  /// A list gets the items of the tuple, which are numbers.
+  virtual bool extend(std::int64_t list, std::int64_t tuple) = 0;
+  /// New lists, which are there until the region is left: of as many None, one list several times over, one behind the
   /// other, and the items from `start` to `stop`, which are in range. 0: it is left to CPython.
-  virtual std::int64_t make() = 0;
+  virtual std::int64_t make(std::int64_t count) = 0;
   virtual std::int64_t repeat(std::int64_t list, std::int64_t times) = 0;
   virtual std::int64_t join(std::int64_t a, std::int64_t b) = 0;
   virtual std::int64_t slice(std::int64_t list, std::int64_t start, std::int64_t stop) = 0;
-  /// How many objects wait for the region to be left.
+  /// One that was made, or taken out of another, and nobody holds ends when they are swept, unless it was marked since.
+  virtual void mark(std::int64_t list) = 0;
+  virtual void sweep() = 0;
+  /// How many bytes wait for the region to be left, about.
   virtual std::int64_t held() const = 0;
 };
 

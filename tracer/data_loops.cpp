@@ -484,10 +484,10 @@ bool belongs_to_exit(const Frame& frame) {
 
 std::vector<PassOf> passes_of(const FjCode& code) {
   std::vector<Loop> loops = loops_of(code);
-  // `continue` jumps to the test of a `while` and the end of a pass behind that test: one loop, of the later header.
+  // Two that end together are one loop, of the later header: see loops_of.
   std::erase_if(loops, [&](const Loop& loop) {
     return std::any_of(loops.begin(), loops.end(), [&](const Loop& other) {
-      return other.header > loop.header && other.header <= loop.last && other.last > loop.last;
+      return other.header > loop.header && other.last == loop.last;
     });
   });
   std::vector<PassOf> result;

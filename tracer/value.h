@@ -259,7 +259,7 @@ class IteratorValue final : public Value {
   /// Rebuilds the iterator at its current position at an exit: a Tuple/List/Range whose iter() continues from here.
   /// Empty or null: may not be live there, unless it has a maker and has not started.
   std::function<V()> remaining;
-  V over;                       // the list or array that it goes through
+  V over;                       // the list, array or bytes that it goes through
   /// zip, enumerate, map...: made again by `maker(*arguments)` as long as nothing was taken.
   Ref<> maker;
   std::vector<V> arguments;

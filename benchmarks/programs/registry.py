@@ -8,7 +8,7 @@ SIZES = ("tiny", "standard", "large")
 
 @dataclass
 class Program:
-    kind: str         # elements: loops over elements; arrays: array operations in loops; objects: helpers, methods, attributes
+    kind: str         # elements: loops over elements; arrays: array operations in loops; objects: helpers, methods, attributes; lists; scalars
     function: object  # the source that CPython, framejit and, unless there is a form for it, Numba run
     sample: object    # sample(size) gives the arguments, the same ones each time
     sizes: dict       # name: what sample takes

@@ -39,7 +39,7 @@ class Writer(Lines):
     def __init__(self, random):
         super().__init__(random)
         self.loops, self.made = [], []
-        self.scalars = ["s", "t"]
+        self.scalars = ["s", "t", "u"]
 
     def list(self):
         return self.one("x", "y", "x", "y", "z", *self.made)
@@ -81,11 +81,23 @@ class Writer(Lines):
             return f"({x} {self.one('//', '%', '/')} {self.one('7', '3', '2.5', 'p', self.scalar())})"
         if pick < 0.8:
             return f"{self.one('min', 'max')}({x}, {y})"
-        if pick < 0.85:
+        if pick < 0.82:
+            return self.masked(x)
+        if pick < 0.86:
             return self.one(f"abs({x})", f"(-{x})", f"int({self.scalar()})", f"float({self.scalar()})", f"h({self.list()}, {self.scalar()})")
         if pick < 0.9:
             return f"({x} if {self.condition()} else {y})"
         return f"({x} {self.one('>', '<', '==', '!=')} {y})"
+
+    def masked(self, x):
+        """Low bits of an int, of 64 bits or more before."""
+        y = self.one("p", "7", "0x9E3779B97F4A7C15", "-3", "2**63", "1103515245", *self.loops, *self.scalars)
+        made = self.one(f"{x} * {y}", f"{x} + {y}", f"{x} << {self.one('13', '5', '70', 'p', *self.loops)}", f"{x} * {y} + {self.one('p', '12345', '2**64')}", f"{x} ^ {y} << 7",
+                        f"{y} - {x}", f"({x} | {y}) * {y}")
+        taken = f"({made}) {self.one('& 0xFFFFFFFFFFFFFFFF', '& 0xFFFFFFFF', '% 2**64', '& M', '% 2**32', '& 0x7FFFFFFFFFFFFFFF', '& -1', '% 2**63', '& 255', '% 10**9')}"
+        return self.one(f"({taken})", f"({taken})", f"(({taken}) >> {self.one('33', '5', 'p', '0', '64')})", f"(({taken}) / 2**{self.one('64', '32', '63')})",
+                        f"(({taken}) % {self.one('p', '1000', 'len(x)')})", f"(({taken}) // {self.one('p', '3', '2**62')})", f"(({taken}) ^ {x})", f"-({taken})", f"~({taken})",
+                        f"int(({taken}) < {self.one('2**63', x, '0.5', '5')})", f"float({taken})")
 
     def condition(self):
         name = self.list()
@@ -135,8 +147,13 @@ class Writer(Lines):
                 self.statement()
                 self.indent -= 1
         else:
-            a, b = self.place(), self.place()
-            self.line(f"{self.one(*self.scalars)}, {a} = {b}, {self.scalar()}")
+            pick, (a, b) = self.random.random(), (self.place(), self.place())
+            if pick < 0.5:
+                self.line(f"{self.one(*self.scalars)}, {a} = {b}, {self.scalar()}")
+                return
+            name = self.one("s", "t", "u")
+            self.line(f"{name} {self.one('*', '+', '<<', '^', '-')}= {self.one('3', '1099511628211', 'p', *self.loops)}")
+            self.line(f"{name} {self.one('&= 0xFFFFFFFFFFFFFFFF', '%= 2**64', '&= M', '&= 0xFFFFFFFF', '%= p', '&= s')}")
 
     def make(self):
         """A list that the pass makes, or that comes into another one."""
@@ -191,6 +208,7 @@ def program(seed, lib):
     """The case of a seed; nothing else decides what it is."""
     generator = random.Random(f"list loops {seed}")
     writer = Writer(generator)
+    writer.line(f"u = {generator.choice(['1', '14695981039346656037', '2**63', 'p', '88172645463325252'])}")
     writer.line(f"s, t, z = {generator.choice(['0.0', '0', 'q'])}, {generator.choice(['q', '1', '0.5'])}, {generator.choice(['x', 'y', '[0.0] * 9', '[0] * 9', '[0.5]', '[s for s in x]'])}")
     for number in range(generator.randint(0, 2)):
         writer.line(f"a{number} = {generator.choice(['[s]', '[0] * len(x)', '[0.0] * 12', 'list(x)', '[i * 2 for i in range(10)]'])}")
@@ -198,10 +216,10 @@ def program(seed, lib):
     writer.loop(0)
     if generator.random() < 0.3:
         writer.loop(0)
-    writer.line(f"return {', '.join(['s', 't', 'x', 'y', 'z', *writer.made])}")
+    writer.line(f"return {', '.join(['s', 't', 'u', 'x', 'y', 'z', *writer.made])}")
     lines, setup = held_elsewhere(random.Random(f"called {seed}"), "x, y, g, v, p, q", "\n".join(writer.lines))
     helper = generator.choice(["return y + x[0]", "return len(x) + y", "x[0] = y\n    return y", "return y if y > x[-1] else x[1]", "x.append(y)\n    return y"])
-    source = ["import numpy as np", f"OPTIONS = {{'retire': {generator.random() < 0.8}, 'tier': '{'optimised' if seed % 2 else 'auto'}'}}", "", "def h(x, y):", f"    {helper}", "", *lines]
+    source = ["import numpy as np", "M = 0xFFFFFFFFFFFFFFFF", f"OPTIONS = {{'retire': {generator.random() < 0.8}, 'tier': '{'optimised' if seed % 2 else 'auto'}'}}", "", "def h(x, y):", f"    {helper}", "", *lines]
 
     def call(number, kinds, table):
         n, m = generator.randint(8, 24), generator.randint(3, 6)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import array_loops
+import list_loops
 import loops
 from case import Case, Difference, namespace_of
 from fuzz import options_of
@@ -38,6 +39,17 @@ def test_loops_over_parts_of_arrays_do_what_cpython_does(first):
             ) from None
 
 
+@pytest.mark.parametrize("first", range(0, 200, BLOCK))
+def test_loops_over_lists_do_what_cpython_does(first):
+    for seed in range(first, first + BLOCK):
+        try:
+            loops.check(list_loops.program(seed, "numpy"), **options_of("list-loops", seed))
+        except Difference as difference:
+            raise AssertionError(
+                f"program {seed}: `./run fuzz --kind list-loops --lib numpy --seed {seed} --programs 1` makes it small: {difference}"
+            ) from None
+
+
 @pytest.mark.parametrize("lib", ["numpy", pytest.param("torch", marks=needs_torch)])
 def test_programs_end_and_most_calls_return(lib):
     errors = [error for seed in range(60) for error in loops.check(loops.program(seed, lib), compiler=lambda function, **options: function)]
@@ -47,6 +59,7 @@ def test_programs_end_and_most_calls_return(lib):
 
 def test_programs_depend_on_the_seed_alone():
     assert array_loops.program(11, "numpy") == array_loops.program(11, "numpy")
+    assert list_loops.program(11, "numpy") == list_loops.program(11, "numpy")
     assert loops.program(11, "numpy") == loops.program(11, "numpy")
     assert loops.program(11, "numpy") != loops.program(12, "numpy")
 

@@ -249,6 +249,97 @@ def test_a_list_in_a_variable_that_gets_another_one():
     check(swapped, (FLOATS[:9], INTS[:9], 41), (Held(FLOATS[:9]), INTS[:9], 41))
 
 
+def test_an_iterator_stays_where_it_is_when_its_list_shrinks():
+    def f(a):
+        seen, k = [], 0
+        for x in a:
+            seen.append(x)
+            k += 1
+            if k == 40:
+                for _ in range(30):
+                    a.pop()
+                print("left")
+                for j in range(60):
+                    a.append(1000 + j)
+            if k > 90:
+                break
+        return seen
+
+    check(f, (list(range(50)),), (FLOATS[:50],))
+
+
+def test_a_nan_stays_the_same_object():
+    nan = float("nan")
+
+    def f(a, b, n):
+        for k in range(n):
+            i, j = k % len(a), (k * 7 + 1) % len(a)
+            a[i], a[j] = a[j], a[i]
+            b[i] = nan if k % 3 else 0.5
+            x = a[i]
+        return nan in a, a.count(nan), nan in b, x is a[i]
+
+    compiled = compile(f)
+    for _ in range(3):
+        assert compiled([nan, 1.0, nan, 2.0, nan] * 4, [0.0] * 20, 60) == f([nan, 1.0, nan, 2.0, nan] * 4, [0.0] * 20, 60)
+
+
+def test_objects_of_other_classes_are_not_looked_into():
+    def f(a):
+        s = 0
+        for i in range(len(a)):
+            s += a[i]
+        return s
+
+    others = [object() for _ in range(1000)]
+    check(f, ([3] * 40,), ([3] * 40 + [object],), ([0.5, 1, True] * 20,))
+    compiled = compile(f)
+    for number in (3, 0.5, True):
+        for other in others:
+            with pytest.raises(TypeError, match="object"):
+                compiled([number] * 40 + [other])
+
+
+def test_the_collector_may_run_where_a_region_is_left():
+    tables = []
+
+    def emptied(phase, info):
+        countdown[0] -= 1
+        if countdown[0] == 0 and tables:
+            tables[-1].clear()
+
+    def f(a, g, n):
+        s = 0
+        for k, z in enumerate(a):
+            for x in g[k % len(g)]:
+                s += x + z
+                if k % n == n - 1:
+                    print(end="")
+        return s
+
+    countdown, compiled = [0], compile(f)
+    threshold = gc.get_threshold()
+    def table():
+        return [[1000.0 + k, 2.5, k] for k in range(5)]
+
+    expected = f([0.5] * 600, table(), 50)
+    for _ in range(3):
+        assert compiled([0.5] * 600, table(), 50) == expected
+    gc.callbacks.append(emptied)
+    try:
+        gc.set_threshold(1)
+        for count in range(1, 60):
+            tables.append(table())
+            countdown[0] = count
+            try:
+                assert compiled([0.5] * 600, tables[-1], 50) == expected or not tables[-1]
+            except ZeroDivisionError:
+                assert not tables[-1]
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(emptied)
+
+
 def test_lists_of_attributes_and_globals():
     class Holder:
         def __init__(self):
@@ -402,18 +493,37 @@ def test_lists_within_lists_come_and_go():
     assert same(compiled(ours, 30), f(theirs, 30)) and same(row, first)
 
 
-def test_a_hundred_thousand_lists_are_no_memory():
-    def f(n):
-        seen = 0
+@pytest.mark.parametrize("passes, size", [(100_000, 100), (2_000, 50_000)])
+def test_lists_that_nobody_has_any_more_are_no_memory(passes, size):
+    def f(n, size):
+        seen, before = 0, []
         for i in range(n):
-            part = [i] * 100
-            seen += part[i % 100]
+            part = [i] * size
+            part[i % size] += len(before)
+            seen += part[i % size]
+            before = part[1:]
         return seen, part
 
-    compiled = check(f, (300,))
+    compiled = check(f, (300, 10))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert compiled(100_000) == f(100_000)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40_000  # KiB
+    assert compiled(passes, size) == f(passes, size)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60_000  # KiB
+
+
+def test_lists_have_the_room_that_cpythons_have():
+    def f(n):
+        made = []
+        for i in range(n):
+            row = [i, i * 0.5]
+            made.append(row)
+            made.append([1, 2, 3])
+            made.append([i] * 3 + [i])
+            made.append(row[1:])
+        return made
+
+    compiled = check(f, (60,))
+    for ours, theirs in zip(compiled(60), f(60)):
+        assert sys.getsizeof(ours) == sys.getsizeof(theirs), theirs
 
 
 def test_the_garbage_collector_is_as_it_was():

@@ -1,6 +1,7 @@
 #include "tracer/interpreter/loops.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace fj {
 
@@ -17,6 +18,15 @@ std::vector<Loop> loops_of(const FjCode& code) {
     else
       loops.push_back({instr.arg, i});
   }
+  // `continue` goes back to a `while`'s condition, the end of the body to the condition's copy there, and so to the
+  // body: a loop that begins within another one ends in it.
+  for (bool changed = true; std::exchange(changed, false);)
+    for (Loop& around : loops)
+      for (const Loop& loop : loops)
+        if (around.header < loop.header && loop.header <= around.last && around.last < loop.last) {
+          around.last = loop.last;
+          changed = true;
+        }
   return loops;
 }
 

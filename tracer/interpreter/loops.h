@@ -7,7 +7,8 @@
 
 namespace fj {
 
-/// Instructions from the target of a jump back to the last jump there, both inclusive.
+/// Instructions from the target of a jump back to the last jump there, both inclusive, or to the end of a loop that begins
+/// in it: two that end together are a `while` with a `continue`.
 struct Loop {
   int header, last;
   bool contains(int instruction) const { return instruction >= header && instruction <= last; }

@@ -114,6 +114,7 @@ Known RegionBuilder::transposed(const Known& array) {
 }
 
 ValueId RegionBuilder::index(const Known& value) {
+  if (value.is_number() && value.dtype == DType::U64 && !value.is_numpy()) return as_int(value);
   if (!value.is_number() || value.dtype == DType::Bool || is_float(value.dtype) || value.dtype == DType::U64)
     throw Unknown{"an index that is no int"};
   return cast(value.value, DType::I64);
@@ -238,7 +239,7 @@ void RegionBuilder::subscript(const Known& container, const Known& index) {
     return push((*items)[std::size_t(*number < 0 ? *number + count : *number)]);
   }
   if (container.is_list() && index.kind == Known::Kind::Slice) return push(list_part(container, index));
-  if (container.is_list()) return push_one_of(items_at(container, list_index(container, index)));
+  if (container.is_list()) return push_item(container, list_index(container, index));
   if (!container.is_array()) throw Unknown{"an element of what is no array"};
   if (is_bytes(container) && tuple_items(index)) throw Unknown{"an index that is no int"};
   push(part(container, indices_of(index)));
@@ -414,7 +415,7 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
     if (known.place == -2) {
       // In range: the iterator has looked.
       const Known& array = known.items[0];
-      if (array.is_list()) return likeliest(items_at(array, known.items[1].value));
+      if (array.is_list()) return likeliest_item(array, known.items[1].value);
       ArrayPlace of = layout(array);
       const ValueId start = moved(of.offset, known.items[1].value, of.axes[0].stride);
       of.axes.erase(of.axes.begin());
@@ -426,7 +427,7 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
   };
   peek(entries) = gone_on;
   if (item.place == -2 && item.items[0].is_list()) {
-    push_one_of(items_at(item.items[0], item.items[1].value));
+    push_item(item.items[0], item.items[1].value);
     if (ended_) return false;
   } else {
     push(there(there, item));

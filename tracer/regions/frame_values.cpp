@@ -200,13 +200,15 @@ Known RegionBuilder::resolve_object(int place) {
     guard.dtype = dtype;
     made_.guards.push_back(guard);
     const ValueId value = input(RegionInput::Kind::Number, place, dtype);
-    if (boxing == Boxing::Int) set_hint(value, PyLong_AsLongLong(object));
+    if (boxing == Boxing::Int && dtype == DType::I64) set_hint(value, PyLong_AsLongLong(object));
     return number(boxing, dtype, value);
   };
   if (PyLong_CheckExact(object)) {
     int overflow = 0;
     (void)PyLong_AsLongLongAndOverflow(object, &overflow);
-    return overflow ? made : is_number(Boxing::Int, DType::I64);
+    if (overflow == 0) return is_number(Boxing::Int, DType::I64);
+    const bool fits = is_unsigned_int(object);
+    return fits ? is_number(Boxing::Int, DType::U64) : made;
   }
   if (PyFloat_CheckExact(object)) return is_number(Boxing::Float, DType::F64);
   if (PyBool_Check(object)) return is_number(Boxing::Bool, DType::Bool);

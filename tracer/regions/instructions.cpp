@@ -60,7 +60,11 @@ void RegionBuilder::run(Pending pending) {
     bool on = true;
     try {
       if (!is_inside(at)) throw Unknown{""};
-      if (!leaves_pending(context_->code->instrs[at].opcode)) expect_none_pending();
+      const FjInstr& instr = context_->code->instrs[at];
+      // A mask takes it from there again, and stores what it leaves (is_masked_later).
+      const bool stores_wide = instr.opcode == FJ_STORE_FAST && (peek(1).kind == Known::Kind::Wide ||
+                                                                 slot_of(instr.arg).kind == Known::Kind::Wide);
+      if (!leaves_pending(instr.opcode) && !stores_wide) expect_none_pending();
       if (!has_pending()) {
         replay_ = before_;
         replay_at_ = at;
@@ -227,6 +231,11 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
         }
         return true;
       }
+      if (auto made = wide_binary(arg, resolve(peek(2)), resolve(peek(1)))) {
+        state_.places.resize(state_.places.size() - 2);
+        push(*std::move(made));
+        return true;
+      }
       const Known b = pop_number(), a = pop_number();
       push(binary(arg, a, b));
       return true;
@@ -307,14 +316,7 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       push(made);
       return true;
     }
-    case FJ_LIST_EXTEND: {
-      // Of a list that has just been made, and nobody else has.
-      const auto items = tuple_items(pop());
-      const Known list = resolve(peek(arg));
-      if (!items || !list.is_list() || list.place >= 0) throw Unknown{"a list that another one is added to"};
-      peek(arg) = joined(list, build_list(*items));
-      return true;
-    }
+    case FJ_LIST_EXTEND: extend_new_list(arg); return true;
     case FJ_UNPACK_SEQUENCE: {
       const Known sequence = resolve(pop());
       if (sequence.is_array()) {
@@ -322,9 +324,9 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
         for (int i = arg; i-- > 0;) push(part(sequence, {python_int(integer(i))}));
         return true;
       }
-      if (sequence.kind != Known::Kind::Tuple || int(sequence.items.size()) != arg)
-        throw Unknown{"unpacking of what is no tuple"};
-      for (std::size_t i = sequence.items.size(); i-- > 0;) push(sequence.items[i]);
+      const auto items = tuple_items(sequence);
+      if (!items || int(items->size()) != arg) throw Unknown{"unpacking of what is no tuple"};
+      for (std::size_t i = items->size(); i-- > 0;) push((*items)[i]);
       return true;
     }
     case FJ_LIST_APPEND: {

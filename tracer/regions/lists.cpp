@@ -41,9 +41,10 @@ Contents contents_of(PyObject* list, int levels) {
     if (PyFloat_CheckExact(item)) one.kinds = kFloats;
     else if (PyLong_CheckExact(item)) one.kinds = kInts;
     else if (PyBool_Check(item)) one.kinds = kBools;
-    else if (PyList_CheckExact(item) && levels > 0) one = contents_of(item, levels - 1), ++one.depth;
+    else if (PyList_CheckExact(item) && levels > 0) one = contents_of(item, levels - 1);
     else return {0, 0};
-    if (one.depth == 1 && PyList_CheckExact(item)) return {0, 0};
+    if (one.depth == 0) return {0, 0};
+    if (PyList_CheckExact(item)) ++one.depth;
     if (depth.value_or(one.depth) != one.depth) return {0, 0};
     depth = one.depth;
     all.kinds |= one.kinds;
@@ -54,12 +55,13 @@ Contents contents_of(PyObject* list, int levels) {
 
 }  // namespace
 
+bool is_number_or_none(PyObject* object) {
+  return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object) || object == Py_None;
+}
+
 bool list_ends_unseen(PyObject* list) {
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
-    PyObject* const item = PyList_GET_ITEM(list, i);
-    if (!PyFloat_CheckExact(item) && !PyLong_CheckExact(item) && !PyBool_Check(item) && item != Py_None) return false;
-  }
-  return true;
+  PyObject** const items = reinterpret_cast<PyListObject*>(list)->ob_item;
+  return std::all_of(items, items + PyList_GET_SIZE(list), is_number_or_none);
 }
 
 Known RegionBuilder::list_at(int place) {
@@ -94,83 +96,120 @@ ValueId RegionBuilder::word(ValueId address, std::int64_t at) {
 
 ValueId RegionBuilder::length(const Known& list) { return word(list.value, kSize); }
 
-/// The int that is at an address, where `fits` holds: others have more than two digits.
-ValueId RegionBuilder::int_in(ValueId object, ValueId& fits) {
-  constexpr std::int64_t kBits = 30, kDigit = (std::int64_t(1) << kBits) - 1;
-  const ValueId sign = word(object, kSign), digits = word(object, kDigits), zero = integer(0), two = integer(2);
+/// The int of two digits at most that is at an address; others leave the region.
+ValueId RegionBuilder::int_in(ValueId object) {
+  constexpr std::int64_t kBits = 30;
+  const ValueId sign = word(object, kSign), zero = integer(0), two = integer(2);
   const bool tag = fj_int_has_tag();
   const ValueId count = tag ? op(Op::shift_right, {sign, integer(3)}) : op(Op::abs, {sign});
-  const ValueId low = op(Op::bit_and, {digits, integer(kDigit)});
-  const ValueId above = op(Op::bit_and, {op(Op::shift_right, {digits, integer(32)}), integer(kDigit)});
+  leave_if(op(Op::gt, {count, two}));
+  // The memory of an int of one digit has no other one.
+  const ValueId has_two = op(Op::eq, {count, two}), first = op(Op::mul, {object, two});
+  const auto digit = [&](ValueId at) {
+    region::Instruction load{};
+    load.code = Code::Load;
+    load.memory = heap(DType::I32);
+    load.operands = {op(Op::add, {first, at})};
+    load.result = region_.new_value(DType::I32);
+    block().body.push_back(load);
+    return cast(load.result, DType::I64);
+  };
+  const ValueId low = digit(integer(2 * kDigits));
+  const ValueId above = digit(op(Op::where, {has_two, integer(2 * kDigits + 1), integer(2 * kDigits)}));
   const ValueId both = op(Op::bit_or, {low, op(Op::shift_left, {above, integer(kBits)})});
-  const ValueId size = op(Op::where, {op(Op::eq, {count, two}), both, low});
+  const ValueId size = op(Op::where, {has_two, both, low});
   const ValueId negative = tag ? op(Op::eq, {op(Op::bit_and, {sign, integer(3)}), two}) : op(Op::lt, {sign, zero});
   const ValueId none = tag ? op(Op::eq, {op(Op::bit_and, {sign, integer(3)}), integer(1)}) : op(Op::eq, {sign, zero});
-  fits = op(Op::le, {count, two});
   const ValueId value = op(Op::where, {negative, op(Op::sub, {zero, size}), size});
   return op(Op::where, {none, zero, value});
 }
 
-std::vector<std::pair<ValueId, Known>> RegionBuilder::items_at(const Known& list, ValueId index) {
-  std::set<int> seen;
-  const unsigned kinds = kinds_in(list.place, seen);
-  if (list.step == 0 || (list.step == 1 && kinds == 0)) throw Unknown{"an item of a list of what are no numbers"};
+/// The number that an object of this type is.
+Known RegionBuilder::number_in(ValueId object, ListItems kind) {
+  if (kind == kInts) return python_int(int_in(object));
+  if (kind == kBools) return python_bool(op(Op::eq, {object, integer(address_of(Py_True) / kWord)}));
+  region::Instruction load{};
+  load.code = Code::Load;
+  load.memory = heap(DType::F64);
+  load.operands = {op(Op::add, {object, integer(kReal)})};
+  load.result = region_.new_value(DType::F64);
+  block().body.push_back(load);
+  leave_if(op(Op::is_nan, {load.result}));  // equal to itself as long as it is the same object
+  return python_float(load.result);
+}
+
+RegionBuilder::ListItem RegionBuilder::item_at(const Known& list, ValueId index) {
+  ListItem item;
+  item.kinds = kinds_of(list);
+  if (list.step == 0 || (list.step == 1 && item.kinds == 0))
+    throw Unknown{"an item of a list of what are no numbers"};
   const ValueId items = op(Op::shift_right, {word(list.value, kItems), integer(3)});
-  const ValueId object = op(Op::shift_right, {word(op(Op::add, {items, index}), 0), integer(3)});
-  const ValueId type = word(object, kClass);
-  const auto is = [&](PyTypeObject& of) { return op(Op::eq, {type, integer(address_of(&of))}); };
-  if (list.step > 1) {
-    leave_if(op(Op::logical_not, {is(PyList_Type)}));
-    Known inner = list;
-    inner.kind = Known::Kind::InnerList;
-    inner.value = object;
-    --inner.step;
-    return {{constant(DType::Bool, true), inner}};
-  }
-  std::vector<std::pair<ValueId, Known>> made;
-  ValueId any;
-  const auto may_be = [&](ValueId condition, Known number) {
-    any = any.valid() ? op(Op::bit_or, {any, condition}) : condition;
-    made.emplace_back(condition, std::move(number));
+  item.object = op(Op::shift_right, {word(op(Op::add, {items, index}), 0), integer(3)});
+  item.type = word(item.object, kClass);
+  return item;
+}
+
+ValueId RegionBuilder::is_of(const ListItem& item, ListItems kind) {
+  const PyTypeObject& type = kind == kFloats ? PyFloat_Type : kind == kInts ? PyLong_Type : PyBool_Type;
+  return op(Op::eq, {item.type, integer(address_of(&type))});
+}
+
+Known RegionBuilder::list_in(const Known& list, const ListItem& item) {
+  leave_if(op(Op::ne, {item.type, integer(address_of(&PyList_Type))}));
+  Known inner = list;
+  inner.kind = Known::Kind::InnerList;
+  inner.value = item.object;
+  --inner.step;
+  return inner;
+}
+
+Known RegionBuilder::likeliest_item(const Known& list, ValueId index) {
+  const ListItem item = item_at(list, index);
+  if (list.step > 1) return list_in(list, item);
+  const ListItems kind = item.kinds & kFloats ? kFloats : item.kinds & kInts ? kInts : kBools;
+  leave_if(op(Op::logical_not, {is_of(item, kind)}));
+  return number_in(item.object, kind);
+}
+
+void RegionBuilder::push_item(const Known& list, ValueId index, bool takes) {
+  const ListItem item = item_at(list, index);
+  const auto finish = [&](Known known) {
+    if (takes) leave_if(op(Op::logical_not, {run("drop_last", {list.value})}));
+    push(std::move(known));
   };
-  if (kinds & kFloats) {
-    region::Instruction load{};
-    load.code = Code::Load;
-    load.memory = heap(DType::F64);
-    load.operands = {op(Op::add, {object, integer(kReal)})};
-    load.result = region_.new_value(DType::F64);
-    const ValueId is_float = is(PyFloat_Type);
-    block().body.push_back(load);
-    may_be(is_float, python_float(load.result));
+  if (list.step > 1) return finish(list_in(list, item));
+  std::vector<ListItems> kinds;
+  for (ListItems kind : {kFloats, kInts, kBools})
+    if (item.kinds & kind) kinds.push_back(kind);
+  // A way for each type; what is of none leaves the region.
+  if (kinds.size() > 1) ++entrances(at_ + 1);
+  for (std::size_t i = 0; i + 1 < kinds.size(); ++i) {
+    look_at_reports();
+    region::Terminator terminator;
+    terminator.kind = region::Terminator::Kind::Branch;
+    terminator.condition = is_of(item, kinds[i]);
+    terminator.yes.block = int(region_.blocks.size());
+    terminator.no.block = terminator.yes.block + 1;
+    region_.blocks.resize(region_.blocks.size() + 2);
+    block().end = terminator;
+    const State state = state_;
+    const auto computed = computed_;
+    block_ = terminator.yes.block;
+    finish(number_in(item.object, kinds[i]));
+    jump(at_ + 1, state_);
+    state_ = state;
+    computed_ = computed;
+    block_ = terminator.no.block;
   }
-  if (kinds & kInts) {
-    ValueId fits;
-    const ValueId number = int_in(object, fits);
-    may_be(op(Op::bit_and, {is(PyLong_Type), fits}), python_int(number));
-  }
-  if (kinds & kBools && made.size() < 2) {
-    const ValueId holds = op(Op::eq, {object, integer(address_of(Py_True) / kWord)});
-    may_be(is(PyBool_Type), python_bool(holds));
-  }
-  leave_if(op(Op::logical_not, {any}));
-  return made;
+  leave_if(op(Op::logical_not, {is_of(item, kinds.back())}));
+  finish(number_in(item.object, kinds.back()));
+  if (kinds.size() > 1) jump(at_ + 1, state_);
 }
 
 /// Counted from the front; out of range leaves the region. True is 1.
 ValueId RegionBuilder::list_index(const Known& list, const Known& index) {
   const bool is_bool = index.is_number() && index.boxing == Boxing::Bool;
   return counted_index(is_bool ? python_int(as_int(index)) : index, length(list));
-}
-
-void RegionBuilder::push_one_of(const std::vector<std::pair<ValueId, Known>>& items) {
-  if (items.size() == 1) return push(items[0].second);
-  fork(items[0].first, items[0].second, items[1].second);
-}
-
-/// The first of them; the others leave the region.
-Known RegionBuilder::likeliest(const std::vector<std::pair<ValueId, Known>>& items) {
-  if (items.size() > 1) leave_if(op(Op::logical_not, {items[0].first}));
-  return items[0].second;
 }
 
 unsigned RegionBuilder::kinds_in(int place, std::set<int>& seen) const {
@@ -195,34 +234,33 @@ int RegionBuilder::depth_of(int place, int otherwise) const {
 std::string RegionBuilder::stored_in_list(const Known& list, const Known& item) {
   if (!item.is_list() && (!item.is_number() || item.is_numpy()))
     throw Unknown{"an item of a list that is no number of Python's"};
-  expect_own_function("a function that writes into a list");
   expect_none_pending();
+  if (item.is_number() && item.boxing == Boxing::Float) leave_if(op(Op::is_nan, {item.value}));  // see number_in
   const Boxing boxing = item.boxing;
   Findings::Stored& stored = found_.stored[list.place];
   if (item.is_list()) {
-    list_maker();
+    note_list_maker();
     const int level = lists_.at(list.place).depth - int(list.step);
     stored.depth = std::max(stored.depth, std::max(level, 0) + 1 + int(item.step));
     if (item.place != list.place) stored.lists.insert(item.place);
     return "_list";
   }
+  if (item.dtype == DType::U64) throw Unknown{"an item of a list that is a large int"};
   if (list.step == 1) stored.kinds |= boxing == Boxing::Float ? kFloats : boxing == Boxing::Int ? kInts : kBools;
   return boxing == Boxing::Float ? "_f64" : boxing == Boxing::Int ? "_i64" : "_bool";
 }
 
 void RegionBuilder::put(const Known& list, const Known& index, const Known& item) {
+  expect_own_function("a function that writes into a list");
   const ValueId at = list_index(list, index);
   const std::string type = stored_in_list(list, item);
   leave_if(op(Op::logical_not, {run("put" + type, {list.value, at, item.value})}));
 }
 
-/// Whether it has been.
-ValueId RegionBuilder::appended(const Known& list, const Known& item) {
-  return run("append" + stored_in_list(list, item), {list.value, item.value});
-}
-
 void RegionBuilder::append(const Known& list, const Known& item) {
-  leave_if(op(Op::logical_not, {appended(list, item)}));
+  expect_own_function("a function that writes into a list");
+  const std::string type = stored_in_list(list, item);
+  leave_if(op(Op::logical_not, {run("append" + type, {list.value, item.value})}));
 }
 
 unsigned RegionBuilder::kinds_of(const Known& list) const {
@@ -230,8 +268,8 @@ unsigned RegionBuilder::kinds_of(const Known& list) const {
   return kinds_in(list.place, seen);
 }
 
-/// Notes that this instruction makes lists, or takes them from others, which last until the region is left.
-int RegionBuilder::list_maker() {
+/// Notes that this instruction makes lists, or takes them from others, which last until the region is left; its place.
+int RegionBuilder::note_list_maker() {
   for (const Context* context = context_, *called = nullptr; context != nullptr; context = context->caller) {
     const int next = -1 - int(found_.list_makers.size());
     found_.list_makers.try_emplace({context->object, called == nullptr ? at_ : called->call}, next);
@@ -244,7 +282,7 @@ int RegionBuilder::list_maker() {
 Known RegionBuilder::made_list(ValueId address, int depth, unsigned kinds) {
   Known made;
   made.kind = Known::Kind::InnerList;
-  made.place = list_maker();
+  made.place = note_list_maker();
   made.value = address;
   made.step = depth_of(made.place, depth);
   ListFacts& facts = lists_[made.place];
@@ -261,10 +299,26 @@ Known RegionBuilder::build_list(const std::vector<Known>& items) {
     if (!item.is_list() && (!item.is_number() || item.is_numpy())) throw Unknown{"a list of what is no number of Python's"};
     depth = std::max(depth, item.is_list() ? int(item.step) + 1 : 1);
   }
-  expect_none_pending();
-  const Known made = made_list(run("make_list", {}), depth, 0);
-  for (const Known& item : items) leave_if(op(Op::logical_not, {appended(made, item)}));
+  const Known made = made_list(run("make_list", {integer(std::int64_t(items.size()))}), depth, 0);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::string type = stored_in_list(made, items[i]);
+    leave_if(op(Op::logical_not, {run("put" + type, {made.value, integer(std::int64_t(i)), items[i].value})}));
+  }
   return made;
+}
+
+/// `[1, 2, 3]` as CPython makes it: a list without items, which gets those of a tuple.
+void RegionBuilder::extend_new_list(int depth) {
+  const Known tuple = pop();
+  const Known list = resolve(peek(depth));
+  const FjInstr* const instr = context_->code->instrs + at_;
+  const bool is_new = at_ >= 2 && instr[-1].opcode == FJ_LOAD_CONST && instr[-2].opcode == FJ_BUILD_LIST && instr[-2].arg == 0;
+  const auto items = tuple_items(tuple);
+  if (!is_new || !items || !list.is_list() || tuple.kind != Known::Kind::Object)
+    throw Unknown{"a list that another one is added to"};
+  for (const Known& item : *items) (void)stored_in_list(list, item);
+  const ValueId address = integer(address_of(tuple.object.get()) / kWord);
+  leave_if(op(Op::logical_not, {run("extend_list", {list.value, address})}));
 }
 
 Known RegionBuilder::repeated(const Known& list, const Known& times) {
@@ -273,9 +327,8 @@ Known RegionBuilder::repeated(const Known& list, const Known& times) {
 }
 
 Known RegionBuilder::joined(const Known& a, const Known& b) {
-  const Known made = made_list(run("join_lists", {a.value, b.value}), int(std::max(a.step, b.step)), 0);
-  lists_.at(made.place).kinds |= kinds_of(a) | kinds_of(b);
-  return made;
+  const ValueId made = run("join_lists", {a.value, b.value});
+  return made_list(made, int(std::max(a.step, b.step)), kinds_of(a) | kinds_of(b));
 }
 
 Known RegionBuilder::list_part(const Known& list, const Known& slice) {
@@ -300,13 +353,11 @@ bool RegionBuilder::list_method(const std::string& name, const Known& list, cons
     return true;
   }
   if (name != "pop" || !arguments.empty()) return false;
-  if (list.step > 1) list_maker();
+  if (list.step > 1) note_list_maker();
   expect_own_function("a function that takes from a list");
   const ValueId count = length(list);
   leave_if(op(Op::eq, {count, integer(0)}));
-  const auto items = items_at(list, op(Op::sub, {count, integer(1)}));
-  leave_if(op(Op::logical_not, {run("drop_last", {list.value})}));
-  push_one_of(items);
+  push_item(list, op(Op::sub, {count, integer(1)}), true);
   return true;
 }
 

@@ -169,7 +169,12 @@ Ref<> own_attribute(PyObject* object, PyTypeObject* type, PyObject* name);
 /// Whether the attribute of an object of such a class is the method that the class makes of `function`.
 bool has_method(PyObject* object, PyTypeObject* type, PyObject* name, PyObject* function);
 
-/// Whether nobody can see when the list ends: what it holds are numbers, or None.
+/// Whether it is an int from 0 to 2**64 - 1.
+bool is_unsigned_int(PyObject* object);
+
+/// What ends without anybody seeing it.
+bool is_number_or_none(PyObject* object);
+/// Whether nobody can see when the list ends: what it holds are such.
 bool list_ends_unseen(PyObject* list);
 
 /// Whether what one has stored in an attribute is the other's: they are one object, or have one dict.

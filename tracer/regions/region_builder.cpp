@@ -277,11 +277,18 @@ void RegionBuilder::leave_if_asked() {
 }
 
 void RegionBuilder::go_back(int header) {
-  constexpr std::int64_t kHeld = 4096;
+  constexpr std::int64_t kHeld = 1 << 24;  // bytes
   leave_if_asked();
   const auto list = met_.list_makers.lower_bound({context_->object, header});
-  if (list != met_.list_makers.end() && list->first.first == context_->object && list->first.second <= at_)
+  if (list != met_.list_makers.end() && list->first.first == context_->object && list->first.second <= at_) {
+    const auto mark = [&](auto&& self, const Known& known) -> void {
+      if (known.kind == Known::Kind::InnerList) run("mark_list", {known.value});
+      for (const Known& item : known.items) self(self, item);
+    };
+    for (const Known& known : state_.places) mark(mark, known);
+    run("sweep_lists", {});
     leave_if(op(Op::gt, {run("held_lists", {}), integer(kHeld)}));
+  }
   const auto first = met_.makers.lower_bound({context_->object, header});
   if (first == met_.makers.end() || first->first != context_->object || first->second > at_) return;
   const auto mark = [&](auto&& self, const Known& known) -> void {
@@ -408,7 +415,7 @@ Holding RegionBuilder::holding(const Known& known, std::vector<ValueId>& values)
       made.kind = Holding::Kind::Slice;
       items();
       break;
-    case Known::Kind::Method: case Known::Kind::Expression:
+    case Known::Kind::Method: case Known::Kind::Expression: case Known::Kind::Wide:
       FJ_CHECK(false, "a pending value where the region is left");
       break;
   }

@@ -35,6 +35,7 @@ struct Known {
     Slice,      // items: start, stop, step
     // Pending: used up in the statement that makes them, so that the region is left in front of it (replay_).
     Expression, // an array that is not computed yet
+    Wide,       // an int whose low 64 bits are `value`, until a mask takes some of them
     Method,     // `object` is its name, items[0] whose it is
     Range,      // items: start, end
     RangeIterator,  // items: next, end
@@ -55,7 +56,7 @@ struct Known {
   std::shared_ptr<const Expression> expression;
 
   bool is_pending() const {
-    return kind == Kind::Expression || kind == Kind::Method ||
+    return kind == Kind::Expression || kind == Kind::Method || kind == Kind::Wide ||
            std::any_of(items.begin(), items.end(), [](const Known& item) { return item.is_pending(); });
   }
   bool is_array() const {
@@ -128,6 +129,9 @@ struct Unknown {
   std::string what;
 };
 
+/// In-place operators do the same to numbers.
+int plain_operation(int operation);
+
 /// How many ways lead to each instruction.
 std::vector<int> count_entrances(const FjCode& code);
 
@@ -155,6 +159,7 @@ class RegionBuilder {
   // ---- numbers
   static Known number(Boxing boxing, DType dtype, ValueId value);
   static Known python_int(ValueId value) { return number(Boxing::Int, DType::I64, value); }
+  static Known unsigned_int(ValueId value);
   static Known python_float(ValueId value) { return number(Boxing::Float, DType::F64, value); }
   static Known python_bool(ValueId value) { return number(Boxing::Bool, DType::Bool, value); }
   static Known numpy(ValueId value, DType dtype) { return number(Boxing::Numpy, dtype, value); }
@@ -166,7 +171,7 @@ class RegionBuilder {
   /// What a tuple holds; nothing: it is none. A long one is CPython's: each of its items would be code.
   std::optional<std::vector<Known>> tuple_items(const Known& tuple);
   std::optional<std::int64_t> known_int(const Known& value) const;
-  /// Python's own numbers as i64 and f64.
+  /// Python's own numbers as i64 and f64; an int that i64 does not hold leaves the region.
   ValueId as_int(const Known& value);
   ValueId as_float(const Known& value);
   /// As NumPy makes one operand of the type of both: `dtype` holds what a Python number is worth, or the region is left.
@@ -177,6 +182,9 @@ class RegionBuilder {
   // ---- Python's operations (scalar_rules.cpp)
   Known binary(int operation, const Known& a, const Known& b);
   Known compare(int operation, const Known& a, const Known& b);
+  /// Ints beyond 2**63 (wide_ints.cpp); nothing: the rules of others are right for them.
+  std::optional<Known> wide_binary(int operation, const Known& a, const Known& b);
+  std::optional<Known> wide_compare(Op comparison, const Known& a, const Known& b);
   Known complex_binary(int operation, const Known& a, const Known& b);
   Known negative(const Known& value);
   Known inverted(const Known& value);
@@ -209,17 +217,16 @@ class RegionBuilder {
   // ---- lists (lists.cpp)
   ValueId length(const Known& list);
   ValueId list_index(const Known& list, const Known& index);
-  /// The item at an index that is in range, as each number it may be, with the condition for it; another object leaves
-  /// the region.
-  std::vector<std::pair<ValueId, Known>> items_at(const Known& list, ValueId index);
-  /// One of them, and a way for each of the others.
-  void push_one_of(const std::vector<std::pair<ValueId, Known>>& items);
-  Known likeliest(const std::vector<std::pair<ValueId, Known>>& items);
+  /// The item at an index that is in range, by a way for each of the types that it may have, after which the block has
+  /// ended; another one leaves the region. `takes`: it is the last one, and goes.
+  void push_item(const Known& list, ValueId index, bool takes = false);
+  /// The same where there can be one way alone.
+  Known likeliest_item(const Known& list, ValueId index);
   void put(const Known& list, const Known& index, const Known& item);
   void append(const Known& list, const Known& item);
-  ValueId appended(const Known& list, const Known& item);
   unsigned kinds_of(const Known& list) const;
-  int list_maker();
+  void extend_new_list(int depth);
+  int note_list_maker();
   Known made_list(ValueId address, int depth, unsigned kinds);
   Known build_list(const std::vector<Known>& items);
   Known repeated(const Known& list, const Known& times);
@@ -321,6 +328,10 @@ class RegionBuilder {
   };
 
   PyObject* object_at(int place) const { return objects_[std::size_t(place)]; }
+  PyObject* constant_loaded(int at) const;
+  bool is_masked_later(int at) const;
+  ValueId low_bits(const Known& known);
+  ValueId without_sign(const Known& known);
   Known resolve(const Known& known);
   Known resolve_object(int place);
   Known resolve_iterator(int place, const IteratorState& state);
@@ -332,7 +343,15 @@ class RegionBuilder {
   Known memory(int place, RegionGuard guard, bool bytes);
   Known list_at(int place);
   ValueId word(ValueId address, std::int64_t at);
-  ValueId int_in(ValueId object, ValueId& fits);
+  struct ListItem {
+    ValueId object, type;  // the address of its class
+    unsigned kinds = 0;    // that it may be of
+  };
+  ListItem item_at(const Known& list, ValueId index);
+  ValueId is_of(const ListItem& item, ListItems kind);
+  Known number_in(ValueId object, ListItems kind);
+  ValueId int_in(ValueId object);
+  Known list_in(const Known& list, const ListItem& item);
   /// The part of a function of the region library's name that says what it takes; the lists at the place hold such.
   std::string stored_in_list(const Known& list, const Known& item);
   unsigned kinds_in(int place, std::set<int>& seen) const;

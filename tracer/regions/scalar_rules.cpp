@@ -19,9 +19,6 @@ using region::Code;
 constexpr std::int64_t kExact = std::int64_t(1) << 53;  // ints up to here are floats
 constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
 
-/// In-place operators do the same to numbers.
-int plain(int operation) { return operation >= NB_INPLACE_ADD ? operation - NB_INPLACE_ADD : operation; }
-
 bool is_python_float(const Known& value) { return value.boxing == Boxing::Float; }
 
 std::optional<DType> promoted(DType a, DType b) {
@@ -50,6 +47,8 @@ std::int64_t least_of(DType dtype) {
 }
 
 }  // namespace
+
+int plain_operation(int operation) { return operation >= NB_INPLACE_ADD ? operation - NB_INPLACE_ADD : operation; }
 
 /// A Python number is weak.
 std::optional<DType> RegionBuilder::common_dtype(const Known& a, const Known& b) {
@@ -86,8 +85,10 @@ Known RegionBuilder::literal(PyObject* value) {
   } else if (PyLong_CheckExact(value)) {
     int overflow = 0;
     const long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
-    if (overflow) return object(value);
-    made = python_int(integer(number));
+    const unsigned long long large = overflow > 0 ? PyLong_AsUnsignedLongLong(value) : 0;
+    if (PyErr_Occurred()) PyErr_Clear(), overflow = -1;
+    if (overflow < 0) return object(value);
+    made = overflow ? unsigned_int(constant(DType::U64, std::uint64_t(large))) : python_int(integer(number));
   } else if (PyFloat_CheckExact(value)) {
     made = python_float(real(PyFloat_AS_DOUBLE(value)));
   } else if (PyComplex_CheckExact(value)) {
@@ -119,11 +120,16 @@ Known RegionBuilder::as_complex(const Known& value) {
 }
 
 std::optional<std::int64_t> RegionBuilder::known_int(const Known& value) const {
-  if (!value.is_number() || value.boxing != Boxing::Int || !value.object) return std::nullopt;
+  if (!value.is_number() || value.boxing != Boxing::Int || value.dtype != DType::I64 || !value.object)
+    return std::nullopt;
   return PyLong_AsLongLong(value.object.get());
 }
 
-ValueId RegionBuilder::as_int(const Known& value) { return cast(value.value, DType::I64); }
+ValueId RegionBuilder::as_int(const Known& value) {
+  const ValueId made = cast(value.value, DType::I64);
+  if (value.dtype == DType::U64) leave_if(op(Op::lt, {made, integer(0)}));
+  return made;
+}
 
 ValueId RegionBuilder::as_float(const Known& value) {
   // A bool has no way to a float of its own.
@@ -135,6 +141,9 @@ ValueId RegionBuilder::as_dtype(const Known& value, DType dtype) {
     if (value.dtype == DType::Bool && is_float(dtype)) return cast(as_int(value), dtype);
     return cast(value.value, dtype);
   }
+  if (value.boxing == Boxing::Int && value.dtype == DType::U64)
+    return dtype == DType::U64 || dtype == DType::F64 ? cast(value.value, dtype)
+                                                      : as_dtype(python_int(as_int(value)), dtype);
   if (value.boxing == Boxing::Int) {
     if (is_float(dtype)) {
       if (dtype != DType::F64)
@@ -415,8 +424,8 @@ Known numpy_binary(RegionBuilder& b, int operation, const Known& x, const Known&
 }  // namespace
 
 Known RegionBuilder::binary(int operation, const Known& a, const Known& b) {
-  return a.is_numpy() || b.is_numpy() ? numpy_binary(*this, plain(operation), a, b)
-                                      : python_binary(*this, plain(operation), a, b);
+  return a.is_numpy() || b.is_numpy() ? numpy_binary(*this, plain_operation(operation), a, b)
+                                      : python_binary(*this, plain_operation(operation), a, b);
 }
 
 /// As CPython's complexobject.c computes them: before 3.14 with real numbers as complex ones.
@@ -431,7 +440,7 @@ Known RegionBuilder::complex_binary(int operation, const Known& a, const Known& 
     return made;
   };
   const bool first = a.kind == Known::Kind::Complex, second = b.kind == Known::Kind::Complex;
-  if (const int operator_ = plain(operation); apart && first != second && operator_ != NB_POWER) {
+  if (const int operator_ = plain_operation(operation); apart && first != second && operator_ != NB_POWER) {
     const Known& number = first ? a : b;
     const ValueId real_number = as_complex(first ? b : a).value;
     const ValueId left = first ? number.value : real_number, right = first ? real_number : number.value;
@@ -442,7 +451,7 @@ Known RegionBuilder::complex_binary(int operation, const Known& a, const Known& 
       return complex(op(Op::mul, {left, right}), op(Op::mul, {number.imaginary, real_number}));
   }
   const Known x = as_complex(a);
-  switch (plain(operation)) {
+  switch (plain_operation(operation)) {
     case NB_ADD: {
       const Known y = as_complex(b);
       return complex(op(Op::add, {x.value, y.value}), op(Op::add, {x.imaginary, y.imaginary}));
@@ -472,6 +481,7 @@ Known RegionBuilder::complex_binary(int operation, const Known& a, const Known& 
 Known RegionBuilder::compare(int operation, const Known& a, const Known& b) {
   static constexpr Op kComparisons[] = {Op::lt, Op::le, Op::eq, Op::ne, Op::gt, Op::ge};  // Py_LT ...
   const Op comparison = kComparisons[operation];
+  if (auto made = wide_compare(comparison, a, b)) return *std::move(made);
   if (!a.is_numpy() && !b.is_numpy()) {
     const bool float_a = is_python_float(a), float_b = is_python_float(b);
     if (!float_a && !float_b) return python_bool(op(comparison, {as_int(a), as_int(b)}));
@@ -502,6 +512,7 @@ Known RegionBuilder::negative(const Known& value) {
     return python_int(op(Op::neg, {as_int(value)}));
   }
   if (is_float(value.dtype)) return number(value.boxing, value.dtype, op(Op::neg, {value.value}));
+  if (value.dtype == DType::U64 && !value.is_numpy()) return negative(python_int(as_int(value)));
   if (is_unsigned_integer(value.dtype)) throw Unknown{"`-` of an unsigned NumPy scalar"};
   return number(value.boxing, value.dtype,
                 checked(Code::CheckedSub, constant(value.dtype, std::int64_t(0)), value.value));
@@ -513,6 +524,7 @@ Known RegionBuilder::inverted(const Known& value) {
     if (!value.is_numpy()) throw Unknown{"`~` of a bool"};
     return numpy(op(Op::logical_not, {value.value}), DType::Bool);
   }
+  if (value.dtype == DType::U64 && !value.is_numpy()) return inverted(python_int(as_int(value)));
   return number(value.boxing, value.dtype, op(Op::bit_not, {value.value}));
 }
 
@@ -532,7 +544,7 @@ Known RegionBuilder::absolute(const Known& value) {
 /// To a Python int, as int(), round(), math.floor() and math.ceil() do.
 Known RegionBuilder::floored(const Known& value, Op rounding) {
   if (!is_float(value.dtype)) {
-    if (value.dtype == DType::U64) leave_if(op(Op::lt, {cast(value.value, DType::I64), integer(0)}));
+    if (value.dtype == DType::U64 && !value.is_numpy()) return value;
     return python_int(as_int(value));
   }
   const ValueId whole = op(rounding, {cast(value.value, DType::F64)});

@@ -216,6 +216,7 @@ V make_iterator(TraceRun& t, const V& value) {
         numbers.push_back(t.integer(std::int64_t(static_cast<unsigned char>(PyBytes_AS_STRING(real)[i]))));
       auto iterator = iterate_sequence(t, t.tuple(numbers));
       iterator->remaining = nullptr;
+      iterator->over = value;
       return iterator;
     }
     if (PyIter_Check(real) && Py_TYPE(real)->tp_iter == PyObject_SelfIter) {
