@@ -115,12 +115,22 @@ class RegionEmitter {
     b.CreateRet(b.getInt32(std::uint32_t(leave.exit)));
   }
 
+  /// Where the region is left so: one block for all of a block that leave alike.
+  BasicBlock* way_out(const Leave& where) {
+    BasicBlock*& out = ways_out_[{where.exit, where.values}];
+    if (out == nullptr) {
+      const llvm::IRBuilder<>::InsertPointGuard back(b);
+      out = block("leave");
+      b.SetInsertPoint(out);
+      leave(where);
+    }
+    return out;
+  }
+
   void leave_if(Value* condition, const Leave& where) {
-    BasicBlock *out = block("leave"), *on = block("on");
+    BasicBlock *out = way_out(where), *on = block("on");
     llvm::MDBuilder weights(module_.getContext());
     b.CreateCondBr(condition, out, on, weights.createBranchWeights(1, 1 << 20));
-    b.SetInsertPoint(out);
-    leave(where);
     b.SetInsertPoint(on);
   }
 
@@ -146,10 +156,7 @@ class RegionEmitter {
       any = b.CreateOr(
           any, b.CreateAnd(b.CreateNot(finite(made)), b.CreateSelect(ordered(made), all_finite, numbers)));
     });
-    BasicBlock* out = block("leave");
-    b.CreateCondBr(any, out, on);
-    b.SetInsertPoint(out);
-    leave(instruction.leave);
+    b.CreateCondBr(any, way_out(instruction.leave), on);
     b.SetInsertPoint(on);
   }
 
@@ -258,6 +265,7 @@ class RegionEmitter {
   void emit(std::size_t index) {
     const region::Block& source = region_.blocks[index];
     b.SetInsertPoint(blocks_[index]);
+    ways_out_.clear();
     for (const Instruction& instruction : source.body) {
       Value* made = emit(instruction);
       if (instruction.result.valid()) values_[instruction.result.index] = made;
@@ -287,6 +295,7 @@ class RegionEmitter {
   llvm::Function* function_ = nullptr;
   std::vector<BasicBlock*> blocks_;
   std::vector<Value*> values_, memories_;
+  std::map<std::pair<int, std::vector<ValueId>>, BasicBlock*> ways_out_;  // of the block that is being made
   std::array<Value*, 2> asked_{};  // where the bytes are that say so
   llvm::MDNode* domain_ = nullptr;
   std::map<int, llvm::MDNode*> scopes_;

@@ -262,8 +262,10 @@ std::pair<int, RegionBuilder::State> RegionBuilder::leaving() const {
 
 region::Leave RegionBuilder::leave_here() {
   look_at_reports();
+  if (left_.context == context_ && left_.block == block_ && left_.at == at_) return left_.leave;
   const auto [instruction, state] = leaving();
-  return leave(instruction, state);
+  left_ = {context_, block_, at_, leave(instruction, state)};
+  return left_.leave;
 }
 
 void RegionBuilder::leave_if_asked() {

@@ -482,6 +482,12 @@ class RegionBuilder {
   Findings found_;
   const Findings met_;
   int block_ = 0, at_ = 0;
+  /// All that leave before one instruction leave alike.
+  struct {
+    const Context* context = nullptr;
+    int block = -1, at = -1;
+    region::Leave leave{};
+  } left_;
   bool ended_ = false;
   int finished_passes_ = 0;
 };
