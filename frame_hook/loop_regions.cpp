@@ -403,6 +403,7 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   const RegionExit& exit = loop_.exits[std::size_t(number)];
   update.clear();
   for (const Holding& holding : exit.places) entrance.hold_pointers(holding, left.data());
+  for (const RegionExit::Stored& one : exit.stored) entrance.hold_pointers(one.value, left.data());
   for (const Holding& holding : exit.places) {
     update.slots.push_back(entrance.object(holding, left.data()));
     if (!update.slots.back() && PyErr_Occurred()) return Outcome::Failed;

@@ -14,17 +14,6 @@ std::int64_t bytes_of(PyObject* object) {
   return std::int64_t(sizeof(PyListObject)) + items * std::int64_t(sizeof(PyObject*));
 }
 
-/// Takes the number, which is null where there was no memory for it.
-bool put_object(std::int64_t list, std::int64_t index, PyObject* number) {
-  if (number == nullptr) return PyErr_Clear(), false;
-  PyObject** const item = &reinterpret_cast<PyListObject*>(object_at(list))->ob_item[index];
-  if (!is_number_or_none(*item)) return Py_DECREF(number), false;
-  PyObject* const before = *item;
-  *item = number;
-  Py_DECREF(before);
-  return true;
-}
-
 bool append_object(std::int64_t list, Ref<> number) {
   const bool done = number && PyList_Append(object_at(list), number.get()) == 0;
   if (!done) PyErr_Clear();
@@ -32,6 +21,28 @@ bool append_object(std::int64_t list, Ref<> number) {
 }
 
 }  // namespace
+
+/// Takes the number.
+void PythonLists::let_go(PyObject* number) {
+  gone_[next_gone_] = Ref<>::steal(number);
+  next_gone_ = (next_gone_ + 1) % gone_.size();
+}
+
+/// Takes the number, which is null where there was no memory for it.
+bool PythonLists::put_object(std::int64_t list, std::int64_t index, PyObject* number) {
+  if (number == nullptr) return PyErr_Clear(), false;
+  PyObject*& item = reinterpret_cast<PyListObject*>(object_at(list))->ob_item[index];
+  if (!is_number_or_none(item)) return Py_DECREF(number), false;
+  let_go(std::exchange(item, number));
+  return true;
+}
+
+bool PythonLists::put_item(std::int64_t list, std::int64_t index, std::int64_t number) {
+  return put_object(list, index, Py_NewRef(object_at(number)));
+}
+bool PythonLists::append_item(std::int64_t list, std::int64_t number) {
+  return append_object(list, Ref<>::borrow(object_at(number)));
+}
 
 bool PythonLists::put(std::int64_t list, std::int64_t index, double number) {
   PyObject* const item = PyList_GET_ITEM(object_at(list), index);
@@ -75,7 +86,9 @@ bool PythonLists::drop_last(std::int64_t list) {
   PyObject* const object = object_at(list);
   const Py_ssize_t count = PyList_GET_SIZE(object);
   PyObject* const last = PyList_GET_ITEM(object, count - 1);
-  if (!is_number_or_none(last)) {
+  if (is_number_or_none(last)) {
+    let_go(Py_NewRef(last));
+  } else {
     if (!PyList_CheckExact(last) || !list_ends_unseen(last)) return false;
     keep(Ref<>::borrow(last));
   }

@@ -3,6 +3,7 @@
 
 #include <Python.h>
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -26,6 +27,8 @@ class PythonLists final : public RegionLists {
   bool put(std::int64_t list, std::int64_t index, double number) override;
   bool put(std::int64_t list, std::int64_t index, std::int64_t number) override;
   bool put(std::int64_t list, std::int64_t index, bool number) override;
+  bool put_item(std::int64_t list, std::int64_t index, std::int64_t number) override;
+  bool append_item(std::int64_t list, std::int64_t number) override;
   bool append(std::int64_t list, double number) override;
   bool append(std::int64_t list, std::int64_t number) override;
   bool append(std::int64_t list, bool number) override;
@@ -42,10 +45,14 @@ class PythonLists final : public RegionLists {
   std::int64_t held() const override { return bytes_; }
 
  private:
+  bool put_object(std::int64_t list, std::int64_t index, PyObject* number);
+  void let_go(PyObject* number);
   void stop_collector();
   std::int64_t hold(PyObject* made);
   void keep(Ref<> object);
 
+  std::array<Ref<>, kGone> gone_;  // the last numbers that have gone, in turn
+  std::size_t next_gone_ = 0;
   std::vector<Ref<>> held_;
   static constexpr std::int64_t kSwept = 1 << 16;
   std::int64_t bytes_ = 0, sweep_at_ = kSwept;

@@ -86,6 +86,12 @@ template <class T>
 bool append(RegionHeap& heap, std::int64_t list, T number) {
   return heap.lists().append(list, number);
 }
+bool put_item(RegionHeap& heap, std::int64_t list, std::int64_t index, std::int64_t number) {
+  return heap.lists().put_item(list, index, number);
+}
+bool append_item(RegionHeap& heap, std::int64_t list, std::int64_t number) {
+  return heap.lists().append_item(list, number);
+}
 bool put_list(RegionHeap& heap, std::int64_t list, std::int64_t index, std::int64_t item) {
   return heap.lists().put_list(list, index, item);
 }

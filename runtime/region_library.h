@@ -12,14 +12,19 @@
 namespace fj {
 
 /// Python's lists, by their addresses in words of 8 bytes: what a region changes of them it changes through this, with
-/// the GIL. False: nothing has happened, and CPython is to do it.
+/// the GIL. False: nothing has happened, and CPython is to do it. Numbers that go from a list are there until as many
+/// others have gone.
 class RegionLists {
  public:
+  static constexpr int kGone = 64;
   virtual ~RegionLists() = default;
   /// An item, whose index is in range, becomes the number. What was there before is a number, or None.
   virtual bool put(std::int64_t list, std::int64_t index, double number) = 0;
   virtual bool put(std::int64_t list, std::int64_t index, std::int64_t number) = 0;
   virtual bool put(std::int64_t list, std::int64_t index, bool number) = 0;
+  /// A number that has been read from a list: the same object.
+  virtual bool put_item(std::int64_t list, std::int64_t index, std::int64_t number) = 0;
+  virtual bool append_item(std::int64_t list, std::int64_t number) = 0;
   virtual bool append(std::int64_t list, double number) = 0;
   virtual bool append(std::int64_t list, std::int64_t number) = 0;
   virtual bool append(std::int64_t list, bool number) = 0;

@@ -658,3 +658,20 @@ def test_a_loop_whose_checks_are_made_before_is_the_same(function, tier):
         if call == 4:
             framejit._core.finish_compiling()
     assert framejit.cache_info()["regions"] >= 1 and framejit.cache_info()["internal_errors"] == 0
+
+
+def test_questions_about_numbers():
+    def f(a, p):
+        odd, seen = 0, 0.0
+        for i in range(len(a)):
+            x = a[i]
+            if np.isnan(x) or np.isinf(x):
+                x, odd = 0.5, odd + 1
+            if i % 11 in {1, 3, 5.0, 7} and i not in (3, 4):
+                seen += x
+            last = np.isfinite(p)
+        return odd, seen, last, np.isnan(i), np.isinf(p)
+
+    odd = FLOATS.copy()
+    odd[::7], odd[1::9] = np.nan, np.inf
+    check(f, (odd, 0.5), (odd.astype(np.float32), 3), (FLOATS, np.float32(np.inf)))

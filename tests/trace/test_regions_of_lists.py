@@ -540,3 +540,99 @@ def test_the_garbage_collector_is_as_it_was():
             assert compiled(60) == f(60) and gc.isenabled() is enabled
         finally:
             gc.enable()
+
+
+def test_comprehensions_within_passes():
+    def f(a, n):
+        made, s, x = [], 0, "outside"
+        for i in range(n):
+            row = [x * i + 1 for x in a]
+            row[0] = s
+            s += row[-1]
+            made.append([y for y in row if y > i])
+        return made, s, x
+
+    check(f, (FLOATS[:5], 30), (INTS[:5], 30), ([], 0), ([1, 0.5, True], 40), regions=0)
+
+
+def test_a_float_that_the_list_alone_holds_changes_in_place():
+    def f(a, n):
+        for k in range(n):
+            i = k % len(a)
+            a[i] = a[i] * 0.5 + k
+        return a
+
+    compiled = check(f, ([k + 0.5 for k in range(7)], 60), ([1, 2.5, True], 50))
+    ours, theirs = [k + 0.25 for k in range(5)], [k + 0.25 for k in range(5)]
+    kept = ours[2], theirs[2]
+    assert compiled(ours, 50) == f(theirs, 50) and kept[0] == kept[1] == 2.25
+    flags = [True, False] * 20
+
+    def turned(a):
+        for i in range(len(a)):
+            a[i] = i % 3 == 0
+        return a
+
+    compiled = compile(turned)
+    assert compiled(flags) == [i % 3 == 0 for i in range(40)]
+    before = sys.getrefcount(True)
+    for _ in range(100):
+        compiled(flags)
+        flags[::2] = [False, True] * 10
+    assert abs(sys.getrefcount(True) - before) < 200
+
+
+def test_items_that_change_places_are_the_same_objects():
+    def f(a, b, n):
+        for k in range(n):
+            i, j = k % len(a), (k * 7 + 1) % len(a)
+            a[i], a[j] = a[j], a[i]
+            x = a[i]
+            b.append(x)
+            b[k % len(b)] = a[j]
+            last = b.pop()
+            row = [last, x]
+        return x, row
+
+    floats, large = [k + 0.125 for k in range(9)], [10**9 + k for k in range(9)]
+    for items in (floats, large):
+        outcomes = []
+        for function in (compile(f), f):
+            a, b = list(items), [items[0]]
+            x, row = function(a, b, 50)
+            outcomes.append([[id(item) for item in found] for found in (a, b, row)] + [x])
+        assert outcomes[0] == outcomes[1]
+
+
+def test_items_read_before_others_change_keep_their_values():
+    def f(a, b, n):
+        for k in range(n):
+            i, j = k % len(a), (k * 5 + 2) % len(a)
+            x, y = a[i], a[j]
+            a[i] = x * 0.5 + k
+            a[j] = y - 1.5
+            b[i] = x
+            b[j] = y
+            z = b[i]
+            a[i] = z
+            a[i] += 0.25
+            b[j] = z
+            if k % 9 == 8:
+                print("at", x, y, z)
+        return a, b, x, y, z
+
+    def given():
+        return [k + 0.5 for k in range(7)], [k * 3.25 for k in range(7)]  # floats that nobody else holds: they change in place
+
+    compiled = check(f, (*given(), 60))
+    for _ in range(3):
+        ours, theirs = given(), given()
+        assert same(compiled(*ours, 60), f(*theirs, 60)) and same(ours, theirs)
+
+
+@pytest.mark.parametrize("others", [3, 62, 66])
+def test_items_read_before_many_others_change(others):
+    names = {}
+    lines = ["x, y = a[0], a[1]", *(f"a[{i}] = {i} + k{' + 0.5' if i % 2 else ' * 1000'}" for i in range(others)), "b[k % 5], b[1] = x, y"]
+    exec("def f(a, b, n):\n    for k in range(n):\n" + "\n".join("        " + line for line in lines) + "\n    return a, b", names)
+    check(names["f"], ([k * 1000 + 7 for k in range(70)], [0] * 70, 12), ([k * 1000 + 0.5 for k in range(70)], [0.25] * 70, 12))

@@ -129,6 +129,10 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       slot_of(arg) = std::move(value);
       return true;
     }
+    case FJ_LOAD_FAST_AND_CLEAR:
+      push(resolve(slot_of(arg)));
+      slot_of(arg) = {};
+      return true;
     case FJ_DELETE_FAST:
       if (resolve(slot_of(arg)).kind == Known::Kind::Empty) throw Unknown{"a variable that is not bound"};
       let_go(arg);
@@ -416,8 +420,13 @@ void RegionBuilder::let_go(int slot) {
 bool RegionBuilder::contains(const FjInstr& instr) {
   const Known sequence = pop();
   const Known value = pop_number();
-  const std::optional<std::vector<Known>> items = tuple_items(sequence);
-  if (!items) throw Unknown{"`in` of what is no tuple"};
+  std::optional<std::vector<Known>> items = tuple_items(sequence);
+  if (sequence.kind == Known::Kind::Object && PyFrozenSet_CheckExact(sequence.object.get())) {  // `in {1, 2}`
+    const Ref<> tuple = Ref<>::steal(PySequence_Tuple(sequence.object.get()));
+    items = tuple ? tuple_items(object(tuple.get())) : std::nullopt;
+    PyErr_Clear();
+  }
+  if (!items) throw Unknown{"`in` of what is neither a tuple nor a set"};
   // What is in a tuple as the same object is found, equal to itself or not.
   if (is_float(value.dtype)) leave_if(op(Op::is_nan, {value.value}));
   ValueId found = constant(DType::Bool, false);

@@ -270,6 +270,11 @@ Result numpy_function(const Call& call) {
   return RegionBuilder::numpy(made, call.b.type(value));
 }
 
+Result numpy_asked(const Call& call) {
+  if (!call.numbers(1)) return std::nullopt;
+  return RegionBuilder::numpy(call.b.op(Op(call.given), {call.real(0)}), DType::Bool);
+}
+
 /// The operator's elementwise function, where one of both is an array.
 Result numpy_operator(const Call& call) {
   if (call.count() != 2 || !(call.arguments[0].is_array() || call.arguments[1].is_array())) return std::nullopt;

@@ -1,11 +1,12 @@
-// Lists: read where they are, as CPython's own objects, and changed through RegionLists (runtime/region_library.h). The GIL
-// is held, so that nobody else changes them while the region runs.
+// Lists: read where they are, as CPython's own objects, and changed through RegionLists (runtime/region_library.h). The
+// GIL is held, so that nobody else changes them while the region runs.
 #include <algorithm>
 #include <cstddef>
 #include <utility>
 
 #include "cpython/objects.h"
 #include "runtime/base/error.h"
+#include "runtime/region_library.h"
 #include "tracer/regions/region_builder.h"
 
 namespace fj {
@@ -14,6 +15,7 @@ namespace {
 
 // In words of 8 bytes from where an object begins.
 constexpr std::int64_t kWord = 8;
+constexpr std::int64_t kReferences = offsetof(PyObject, ob_refcnt) / kWord;  // with what else is in the word since 3.14
 constexpr std::int64_t kClass = offsetof(PyObject, ob_type) / kWord;
 constexpr std::int64_t kSize = offsetof(PyVarObject, ob_size) / kWord;
 constexpr std::int64_t kItems = offsetof(PyListObject, ob_item) / kWord;
@@ -124,9 +126,30 @@ ValueId RegionBuilder::int_in(ValueId object) {
   return op(Op::where, {none, zero, value});
 }
 
+/// Whether the object that the number was read from is still there, and has not been given another value.
+bool RegionBuilder::is_there(const Known& number) const {
+  return number.item.valid() && state_.gone - number.read_at < RegionLists::kGone;
+}
+
+/// What is read from lists is known by value alone from here on.
+void RegionBuilder::forget_items(bool floats_alone) {
+  const auto forget = [&](auto&& self, Known& known) -> void {
+    if (!floats_alone || known.boxing == Boxing::Float) known.item = {};
+    for (Known& item : known.items) self(self, item);
+  };
+  for (State* state : {&state_, &replay_, &before_})
+    state->each_known([&](Known& known) { forget(forget, known); });
+  left_ = {};
+}
+
 /// The number that an object of this type is.
 Known RegionBuilder::number_in(ValueId object, ListItems kind) {
-  if (kind == kInts) return python_int(int_in(object));
+  const auto read = [&](Known number) {
+    number.item = object;
+    number.read_at = state_.gone;
+    return number;
+  };
+  if (kind == kInts) return read(python_int(int_in(object)));
   if (kind == kBools) return python_bool(op(Op::eq, {object, integer(address_of(Py_True) / kWord)}));
   region::Instruction load{};
   load.code = Code::Load;
@@ -135,17 +158,22 @@ Known RegionBuilder::number_in(ValueId object, ListItems kind) {
   load.result = region_.new_value(DType::F64);
   block().body.push_back(load);
   leave_if(op(Op::is_nan, {load.result}));  // equal to itself as long as it is the same object
-  return python_float(load.result);
+  return read(python_float(load.result));
 }
 
-RegionBuilder::ListItem RegionBuilder::item_at(const Known& list, ValueId index) {
+RegionBuilder::ListItem RegionBuilder::object_at(const Known& list, ValueId index) {
   ListItem item;
-  item.kinds = kinds_of(list);
-  if (list.step == 0 || (list.step == 1 && item.kinds == 0))
-    throw Unknown{"an item of a list of what are no numbers"};
   const ValueId items = op(Op::shift_right, {word(list.value, kItems), integer(3)});
   item.object = op(Op::shift_right, {word(op(Op::add, {items, index}), 0), integer(3)});
   item.type = word(item.object, kClass);
+  return item;
+}
+
+RegionBuilder::ListItem RegionBuilder::item_at(const Known& list, ValueId index) {
+  const unsigned kinds = kinds_of(list);
+  if (list.step == 0 || (list.step == 1 && kinds == 0)) throw Unknown{"an item of a list of what are no numbers"};
+  ListItem item = object_at(list, index);
+  item.kinds = kinds;
   return item;
 }
 
@@ -174,7 +202,10 @@ Known RegionBuilder::likeliest_item(const Known& list, ValueId index) {
 void RegionBuilder::push_item(const Known& list, ValueId index, bool takes) {
   const ListItem item = item_at(list, index);
   const auto finish = [&](Known known) {
-    if (takes) leave_if(op(Op::logical_not, {run("drop_last", {list.value})}));
+    if (takes) {
+      leave_if(op(Op::logical_not, {run("drop_last", {list.value})}));
+      ++state_.gone;
+    }
     push(std::move(known));
   };
   if (list.step > 1) return finish(list_in(list, item));
@@ -254,13 +285,37 @@ void RegionBuilder::put(const Known& list, const Known& index, const Known& item
   expect_own_function("a function that writes into a list");
   const ValueId at = list_index(list, index);
   const std::string type = stored_in_list(list, item);
-  leave_if(op(Op::logical_not, {run("put" + type, {list.value, at, item.value})}));
+  const auto put_object = [&] { leave_if(op(Op::logical_not, {run("put" + type, {list.value, at, item.value})})); };
+  if (is_there(item)) {
+    leave_if(op(Op::logical_not, {run("put_item", {list.value, at, item.item})}));
+    ++state_.gone;
+    return;
+  }
+  ++state_.gone;
+  if (item.is_list() || item.boxing == Boxing::Int) return put_object();
+  const ListItem before = object_at(list, at);
+  if (item.boxing == Boxing::Bool) {
+    const auto place = [&](PyObject* object) { return integer(address_of(object) / kWord); };
+    const ValueId now = op(Op::where, {item.value, place(Py_True), place(Py_False)});
+    return either(op(Op::eq, {before.object, now}), [] {}, put_object);
+  }
+  // As PythonLists::put does.
+  const ValueId alone = op(Op::eq, {word(before.object, kReferences), integer(1)});
+  either(op(Op::bit_and, {is_of(before, kFloats), alone}), [&] {
+    region::Instruction store{};
+    store.code = Code::Store;
+    store.memory = heap(DType::F64);
+    store.operands = {op(Op::add, {before.object, integer(kReal)}), item.value};
+    block().body.push_back(store);
+  }, put_object);
+  forget_items(true);
 }
 
 void RegionBuilder::append(const Known& list, const Known& item) {
   expect_own_function("a function that writes into a list");
   const std::string type = stored_in_list(list, item);
-  leave_if(op(Op::logical_not, {run("append" + type, {list.value, item.value})}));
+  const bool same = is_there(item);
+  leave_if(op(Op::logical_not, {run("append" + (same ? "_item" : type), {list.value, same ? item.item : item.value})}));
 }
 
 unsigned RegionBuilder::kinds_of(const Known& list) const {
@@ -296,13 +351,17 @@ Known RegionBuilder::made_list(ValueId address, int depth, unsigned kinds) {
 Known RegionBuilder::build_list(const std::vector<Known>& items) {
   int depth = 1;
   for (const Known& item : items) {
-    if (!item.is_list() && (!item.is_number() || item.is_numpy())) throw Unknown{"a list of what is no number of Python's"};
+    if (!item.is_list() && (!item.is_number() || item.is_numpy()))
+      throw Unknown{"a list of what is no number of Python's"};
     depth = std::max(depth, item.is_list() ? int(item.step) + 1 : 1);
   }
   const Known made = made_list(run("make_list", {integer(std::int64_t(items.size()))}), depth, 0);
   for (std::size_t i = 0; i < items.size(); ++i) {
     const std::string type = stored_in_list(made, items[i]);
-    leave_if(op(Op::logical_not, {run("put" + type, {made.value, integer(std::int64_t(i)), items[i].value})}));
+    const bool same = is_there(items[i]);
+    const ValueId at = integer(std::int64_t(i)), item = same ? items[i].item : items[i].value;
+    leave_if(op(Op::logical_not, {run("put" + (same ? "_item" : type), {made.value, at, item})}));
+    ++state_.gone;
   }
   return made;
 }
@@ -312,7 +371,8 @@ void RegionBuilder::extend_new_list(int depth) {
   const Known tuple = pop();
   const Known list = resolve(peek(depth));
   const FjInstr* const instr = context_->code->instrs + at_;
-  const bool is_new = at_ >= 2 && instr[-1].opcode == FJ_LOAD_CONST && instr[-2].opcode == FJ_BUILD_LIST && instr[-2].arg == 0;
+  const bool is_new =
+      at_ >= 2 && instr[-1].opcode == FJ_LOAD_CONST && instr[-2].opcode == FJ_BUILD_LIST && instr[-2].arg == 0;
   const auto items = tuple_items(tuple);
   if (!is_new || !items || !list.is_list() || tuple.kind != Known::Kind::Object)
     throw Unknown{"a list that another one is added to"};

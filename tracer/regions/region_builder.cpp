@@ -44,6 +44,7 @@ void each_value(Known& known, const Visit& visit) {
   if (known.kind == Known::Kind::Number) {
     visit(known.value);
     known.object = {};
+    known.item = {};
   }
   if (known.kind == Known::Kind::View || known.kind == Known::Kind::Fresh || known.kind == Known::Kind::Complex ||
       known.kind == Known::Kind::InnerList)
@@ -280,6 +281,7 @@ void RegionBuilder::leave_if_asked() {
 
 void RegionBuilder::go_back(int header) {
   constexpr std::int64_t kHeld = 1 << 24;  // bytes
+  forget_items(false);
   leave_if_asked();
   const auto list = met_.list_makers.lower_bound({context_->object, header});
   if (list != met_.list_makers.end() && list->first.first == context_->object && list->first.second <= at_) {
@@ -351,6 +353,11 @@ Holding RegionBuilder::holding(const Known& known, std::vector<ValueId>& values)
       if (known.object) {
         made.kind = Holding::Kind::Object;
         made.object = known.object;
+        break;
+      }
+      if (is_there(known)) {
+        made.kind = Holding::Kind::Pointer;
+        made.value = number(known.item);
         break;
       }
       made.kind = Holding::Kind::Number;
@@ -523,6 +530,32 @@ void RegionBuilder::fork(ValueId condition, const Known& yes, const Known& no) {
   no_state.places.push_back(no);
   ++entrances(at_ + 1);  // two blocks of different types
   branch(condition, at_ + 1, at_ + 1, yes_state, no_state);
+}
+
+/// One of two ways that meet again.
+void RegionBuilder::either(ValueId condition, const std::function<void()>& yes, const std::function<void()>& no) {
+  look_at_reports();
+  region::Terminator terminator;
+  terminator.kind = region::Terminator::Kind::Branch;
+  terminator.condition = condition;
+  terminator.yes.block = int(region_.blocks.size());
+  terminator.no.block = terminator.yes.block + 1;
+  const int after = terminator.no.block + 1;
+  region_.blocks.resize(region_.blocks.size() + 3);
+  block().end = terminator;
+  const auto computed = computed_;
+  const auto way = [&](int at, const std::function<void()>& body) {
+    block_ = at;
+    body();
+    region::Terminator on;
+    on.kind = region::Terminator::Kind::Jump;
+    on.yes.block = after;
+    block().end = on;
+    computed_ = computed;
+  };
+  way(terminator.yes.block, yes);
+  way(terminator.no.block, no);
+  block_ = after;
 }
 
 std::optional<LoopRegion> build_region(const FjCode& code, const Loop& loop, const FrameValues& values,

@@ -51,6 +51,10 @@ struct Known {
   Boxing boxing = Boxing::Int;
   DType dtype = DType::I64;
   ValueId value, imaginary;
+  /// Number: the address of the object that it is an item of a list by, as long as nothing else in its place can come
+  /// there (State::gone).
+  ValueId item;
+  int read_at = 0;
   std::int64_t step = 1; // Range, RangeIterator; 0: it is items[2]
   std::vector<Known> items;
   std::shared_ptr<const Expression> expression;
@@ -306,6 +310,7 @@ class RegionBuilder {
     std::map<int, Known> stored;
     std::map<int, Known> stored_at_call;  // in a called function: likewise, at the call in the loop's function
     ValueId passes;
+    int gone = 0;  // numbers that may have gone from lists, since ways met
 
     template <class Visit>
     void each_known(const Visit& visit) {
@@ -347,11 +352,14 @@ class RegionBuilder {
     ValueId object, type;  // the address of its class
     unsigned kinds = 0;    // that it may be of
   };
+  ListItem object_at(const Known& list, ValueId index);
   ListItem item_at(const Known& list, ValueId index);
   ValueId is_of(const ListItem& item, ListItems kind);
   Known number_in(ValueId object, ListItems kind);
   ValueId int_in(ValueId object);
   Known list_in(const Known& list, const ListItem& item);
+  bool is_there(const Known& number) const;
+  void forget_items(bool floats_alone);
   /// The part of a function of the region library's name that says what it takes; the lists at the place hold such.
   std::string stored_in_list(const Known& list, const Known& item);
   unsigned kinds_in(int place, std::set<int>& seen) const;
@@ -400,6 +408,7 @@ class RegionBuilder {
   void store_subscript(const Known& container, const Known& index, const Known& value);
   bool next_item(const FjInstr& instr, int at);
   bool contains(const FjInstr& instr);
+  void either(ValueId condition, const std::function<void()>& yes, const std::function<void()>& no);
   bool branch(ValueId condition, int yes, int no, const State& yes_state, const State& no_state);
 
   void jump(int to, State state);

@@ -1,5 +1,5 @@
-// Python's ints of 64 bits without a sign, as hashes and generators of random numbers have them, and those that are larger
-// until a mask takes their low bits: `(h * 0x100000001b3) & 0xFFFFFFFFFFFFFFFF`.
+// Python's ints of 64 bits without a sign, as hashes and generators of random numbers have them, and those that are
+// larger until a mask takes their low bits: `(h * 0x100000001b3) & 0xFFFFFFFFFFFFFFFF`.
 #include <opcode.h>
 
 #include <cmath>
@@ -25,25 +25,25 @@ bool is_modular(int operation) {
   }
 }
 
-/// The bits that `x & number` (x % number) keeps; nothing: the number is none from 0 to 2**64 - 1 (no power of 2 to 2**64).
+/// The bits that `x & number` (x % number) keeps; nothing: the number is none from 0 to 2**64 - 1 (no power of 2 to
+/// 2**64).
 std::optional<std::uint64_t> kept_bits(PyObject* number, bool remainder) {
   if (number == nullptr || !PyLong_CheckExact(number)) return std::nullopt;
   int overflow = 0;
   const long long small = PyLong_AsLongLongAndOverflow(number, &overflow);
   if (overflow < 0 || (overflow == 0 && small < 0)) return std::nullopt;
+  constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t value = std::uint64_t(small);
   if (overflow > 0) {
     value = PyLong_AsUnsignedLongLong(number);
     if (PyErr_Occurred()) {
       PyErr_Clear();
-      const double real = remainder ? PyLong_AsDouble(number) : 0;
+      const Ref<> all = Ref<>::steal(PyLong_FromUnsignedLongLong(kAll));
+      const Ref<> above = all ? Ref<>::steal(PyNumber_Subtract(number, all.get())) : Ref<>();
+      int far = 0;
+      const bool is_next = above && PyLong_AsLongAndOverflow(above.get(), &far) == 1;  // 2**64
       PyErr_Clear();
-      // (2**64 alone is in range as an int of 65 bits.)
-      const Ref<> least = Ref<>::steal(PyLong_FromUnsignedLongLong(std::numeric_limits<std::uint64_t>::max()));
-      const Ref<> next = real == 0x1p64 && least ? Ref<>::steal(PyNumber_Subtract(number, least.get())) : Ref<>();
-      const bool is_all = next && PyLong_AsLong(next.get()) == 1;
-      PyErr_Clear();
-      return is_all ? std::optional(std::numeric_limits<std::uint64_t>::max()) : std::nullopt;
+      return remainder && is_next ? std::optional(kAll) : std::nullopt;
     }
   }
   if (!remainder) return value;
@@ -103,8 +103,9 @@ bool RegionBuilder::is_masked_later(int at) const {
         // h *= p; h &= mask
         if (above != 0 || i + 4 >= context_->code->count) return false;
         const FjInstr* const next = context_->code->instrs + i + 1;
-        const bool same = next[0].opcode == FJ_LOAD_FAST && next[0].arg == instr.arg && next[2].opcode == FJ_BINARY_OP &&
-                          next[3].opcode == FJ_STORE_FAST && next[3].arg == instr.arg;
+        const bool same = next[0].opcode == FJ_LOAD_FAST && next[0].arg == instr.arg &&
+                          next[2].opcode == FJ_BINARY_OP && next[3].opcode == FJ_STORE_FAST &&
+                          next[3].arg == instr.arg;
         for (int j = 1; j <= 4; ++j)
           if (context_->entrances[std::size_t(i + j)] > 1) return false;
         const int operation = same ? plain_operation(next[2].arg) : -1;
