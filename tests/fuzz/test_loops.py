@@ -28,25 +28,15 @@ def test_loops_do_what_cpython_does(lib, first):
             ) from None
 
 
+@pytest.mark.parametrize("kind, programs", [("array-loops", array_loops), ("list-loops", list_loops)], ids=["arrays", "lists"])
 @pytest.mark.parametrize("first", range(0, 200, BLOCK))
-def test_loops_over_parts_of_arrays_do_what_cpython_does(first):
+def test_loops_over_parts_of_arrays_and_lists_do_what_cpython_does(kind, programs, first):
     for seed in range(first, first + BLOCK):
         try:
-            loops.check(array_loops.program(seed, "numpy"), **options_of("array-loops", seed))
+            loops.check(programs.program(seed, "numpy"), **options_of(kind, seed))
         except Difference as difference:
             raise AssertionError(
-                f"program {seed}: `./run fuzz --kind array-loops --lib numpy --seed {seed} --programs 1` makes it small: {difference}"
-            ) from None
-
-
-@pytest.mark.parametrize("first", range(0, 200, BLOCK))
-def test_loops_over_lists_do_what_cpython_does(first):
-    for seed in range(first, first + BLOCK):
-        try:
-            loops.check(list_loops.program(seed, "numpy"), **options_of("list-loops", seed))
-        except Difference as difference:
-            raise AssertionError(
-                f"program {seed}: `./run fuzz --kind list-loops --lib numpy --seed {seed} --programs 1` makes it small: {difference}"
+                f"program {seed}: `./run fuzz --kind {kind} --lib numpy --seed {seed} --programs 1` makes it small: {difference}"
             ) from None
 
 

@@ -6,6 +6,9 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace fj {
 namespace {
@@ -52,6 +55,82 @@ TEST(RegionLibrary, TheHeapUsesMemoryAgain) {
   for (int i = 0; i < 100; ++i) heap.allocate(64 << (i % 5));
   heap.sweep();
   heap.sweep();
+}
+
+/// Says what is asked of it.
+class SaidLists final : public RegionLists {
+ public:
+  std::string said;
+  bool put(std::int64_t list, std::int64_t index, double number) override { return say("put", list, index, number); }
+  bool put(std::int64_t list, std::int64_t index, std::int64_t number) override {
+    return say("put", list, index, number);
+  }
+  bool put(std::int64_t list, std::int64_t index, bool number) override { return say("put", list, index, number); }
+  bool put_item(std::int64_t list, std::int64_t index, std::int64_t item) override {
+    return say("put_item", list, index, item);
+  }
+  bool append_item(std::int64_t list, std::int64_t item) override { return say("append_item", list, item); }
+  bool append(std::int64_t list, double number) override { return say("append", list, number); }
+  bool append(std::int64_t list, std::int64_t number) override { return say("append", list, number); }
+  bool append(std::int64_t list, bool number) override { return say("append", list, number); }
+  bool put_list(std::int64_t list, std::int64_t index, std::int64_t item) override {
+    return say("put_list", list, index, item);
+  }
+  bool append_list(std::int64_t list, std::int64_t item) override { return say("append_list", list, item); }
+  bool drop_last(std::int64_t list) override { return say("drop_last", list); }
+  bool extend(std::int64_t list, std::int64_t tuple) override { return say("extend", list, tuple); }
+  std::int64_t make(std::int64_t count) override { return say("make", count) ? 5 : 0; }
+  std::int64_t repeat(std::int64_t list, std::int64_t times) override { return say("repeat", list, times) ? 6 : 0; }
+  std::int64_t join(std::int64_t a, std::int64_t b) override { return say("join", a, b) ? 7 : 0; }
+  std::int64_t slice(std::int64_t list, std::int64_t start, std::int64_t stop) override {
+    return say("slice", list, start, stop) ? 8 : 0;
+  }
+  void mark(std::int64_t list) override { say("mark", list); }
+  void sweep() override { say("sweep"); }
+  std::int64_t held() const override { return 9; }
+
+ private:
+  template <class... Given>
+  bool say(const char* what, Given... given) {
+    said = what;
+    ((said += " " + std::to_string(given)), ...);
+    return true;
+  }
+};
+
+TEST(RegionLibrary, ListsAreAskedForWhatRegionsCall) {
+  SaidLists lists;
+  RegionHeap heap(&lists);
+  const auto run = [&](const char* name, std::vector<std::uint64_t> operands) {
+    const LibraryFunction& function = region_library()[std::size_t(library_number(name))];
+    EXPECT_EQ(function.operands.size(), operands.size()) << name;
+    return function.invoke(heap, operands.data());
+  };
+  const auto asks = [&](const char* name, const std::vector<std::uint64_t>& operands, std::uint64_t result) {
+    EXPECT_EQ(run(name, operands), result) << name;
+    return std::exchange(lists.said, "");
+  };
+  EXPECT_EQ(asks("put_f64", {1, 2, cell(0.5)}, 1), "put 1 2 0.500000");
+  EXPECT_EQ(asks("put_i64", {1, 2, cell(std::int64_t(-3))}, 1), "put 1 2 -3");
+  EXPECT_EQ(asks("put_bool", {1, 2, cell(true)}, 1), "put 1 2 1");
+  EXPECT_EQ(asks("put_item", {1, 2, 3}, 1), "put_item 1 2 3");
+  EXPECT_EQ(asks("append_item", {1, 2}, 1), "append_item 1 2");
+  EXPECT_EQ(asks("append_f64", {1, cell(0.25)}, 1), "append 1 0.250000");
+  EXPECT_EQ(asks("append_i64", {1, 4}, 1), "append 1 4");
+  EXPECT_EQ(asks("append_bool", {1, 0}, 1), "append 1 0");
+  EXPECT_EQ(asks("put_list", {1, 2, 3}, 1), "put_list 1 2 3");
+  EXPECT_EQ(asks("append_list", {1, 2}, 1), "append_list 1 2");
+  EXPECT_EQ(asks("drop_last", {1}, 1), "drop_last 1");
+  EXPECT_EQ(asks("extend_list", {1, 2}, 1), "extend 1 2");
+  EXPECT_EQ(asks("make_list", {3}, 5), "make 3");
+  EXPECT_EQ(asks("repeat_list", {1, 2}, 6), "repeat 1 2");
+  EXPECT_EQ(asks("join_lists", {1, 2}, 7), "join 1 2");
+  EXPECT_EQ(asks("slice_list", {1, 2, 3}, 8), "slice 1 2 3");
+  run("mark_list", {4});
+  EXPECT_EQ(std::exchange(lists.said, ""), "mark 4");
+  run("sweep_lists", {});
+  EXPECT_EQ(lists.said, "sweep");
+  EXPECT_EQ(run("held_lists", {}), 9u);
 }
 
 TEST(RegionLibrary, NamesAreFound) {

@@ -85,15 +85,27 @@ Known RegionBuilder::list_at(int place) {
   return made;
 }
 
-/// The word of an object that begins at an address.
-ValueId RegionBuilder::word(ValueId address, std::int64_t at) {
+/// The value of a float is in no word of a list, a class or an int.
+int RegionBuilder::apart_from_floats() {
+  if (apart_from_floats_ < 0) apart_from_floats_ = nests_++;
+  return apart_from_floats_;
+}
+
+/// What is at an address, which counts elements of the type.
+ValueId RegionBuilder::from_heap(DType dtype, ValueId address) {
   region::Instruction load{};
   load.code = Code::Load;
-  load.memory = heap(DType::I64);
-  load.operands = {op(Op::add, {address, integer(at)})};
-  load.result = region_.new_value(DType::I64);
+  load.memory = heap(dtype);
+  load.operands = {address};
+  if (dtype != DType::F64) load.apart = apart_from_floats();
+  load.result = region_.new_value(dtype);
   block().body.push_back(load);
   return load.result;
+}
+
+/// The word of an object that begins at an address.
+ValueId RegionBuilder::word(ValueId address, std::int64_t at) {
+  return from_heap(DType::I64, op(Op::add, {address, integer(at)}));
 }
 
 ValueId RegionBuilder::length(const Known& list) { return word(list.value, kSize); }
@@ -108,13 +120,7 @@ ValueId RegionBuilder::int_in(ValueId object) {
   // The memory of an int of one digit has no other one.
   const ValueId has_two = op(Op::eq, {count, two}), first = op(Op::mul, {object, two});
   const auto digit = [&](ValueId at) {
-    region::Instruction load{};
-    load.code = Code::Load;
-    load.memory = heap(DType::I32);
-    load.operands = {op(Op::add, {first, at})};
-    load.result = region_.new_value(DType::I32);
-    block().body.push_back(load);
-    return cast(load.result, DType::I64);
+    return cast(from_heap(DType::I32, op(Op::add, {first, at})), DType::I64);
   };
   const ValueId low = digit(integer(2 * kDigits));
   const ValueId above = digit(op(Op::where, {has_two, integer(2 * kDigits + 1), integer(2 * kDigits)}));
@@ -151,14 +157,9 @@ Known RegionBuilder::number_in(ValueId object, ListItems kind) {
   };
   if (kind == kInts) return read(python_int(int_in(object)));
   if (kind == kBools) return python_bool(op(Op::eq, {object, integer(address_of(Py_True) / kWord)}));
-  region::Instruction load{};
-  load.code = Code::Load;
-  load.memory = heap(DType::F64);
-  load.operands = {op(Op::add, {object, integer(kReal)})};
-  load.result = region_.new_value(DType::F64);
-  block().body.push_back(load);
-  leave_if(op(Op::is_nan, {load.result}));  // equal to itself as long as it is the same object
-  return read(python_float(load.result));
+  const ValueId real = from_heap(DType::F64, op(Op::add, {object, integer(kReal)}));
+  leave_if(op(Op::is_nan, {real}));  // equal to itself as long as it is the same object
+  return read(python_float(real));
 }
 
 RegionBuilder::ListItem RegionBuilder::object_at(const Known& list, ValueId index) {
@@ -306,6 +307,7 @@ void RegionBuilder::put(const Known& list, const Known& index, const Known& item
     store.code = Code::Store;
     store.memory = heap(DType::F64);
     store.operands = {op(Op::add, {before.object, integer(kReal)}), item.value};
+    store.apart = apart_from_floats();
     block().body.push_back(store);
   }, put_object);
   forget_items(true);

@@ -347,6 +347,8 @@ class RegionBuilder {
   PyObject* named(PyObject* names, PyObject* name);
   Known memory(int place, RegionGuard guard, bool bytes);
   Known list_at(int place);
+  int apart_from_floats();
+  ValueId from_heap(DType dtype, ValueId address);
   ValueId word(ValueId address, std::int64_t at);
   struct ListItem {
     ValueId object, type;  // the address of its class
@@ -479,7 +481,7 @@ class RegionBuilder {
   std::map<std::tuple<Code, Op, std::vector<std::uint32_t>, int, std::string>, ValueId> computed_;
   std::vector<std::optional<std::int64_t>> hints_;  // by value: what it is where the region is built
   std::map<DType, int> heaps_;                      // memories
-  int nests_ = 0;
+  int nests_ = 0, apart_from_floats_ = -1;
   /// Results that NumPy may have to warn of and nobody has looked at: each with its operands, the last one first.
   struct UnseenReports {
     std::pair<int, State> where;
