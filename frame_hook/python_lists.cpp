@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "arrays/arrays.h"
 #include "tracer/regions/loop_region.h"
 
 namespace fj {
@@ -69,6 +70,13 @@ bool PythonLists::append(std::int64_t list, std::int64_t number) {
 }
 bool PythonLists::append(std::int64_t list, bool number) {
   return append_object(list, Ref<>::steal(PyBool_FromLong(number)));
+}
+
+bool PythonLists::put_numpy(std::int64_t list, std::int64_t index, DType dtype, const void* number) {
+  return put_object(list, index, numpy_scalar(dtype, number).release());
+}
+bool PythonLists::append_numpy(std::int64_t list, DType dtype, const void* number) {
+  return append_object(list, numpy_scalar(dtype, number));
 }
 
 bool PythonLists::put_list(std::int64_t list, std::int64_t index, std::int64_t item) {

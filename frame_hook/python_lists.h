@@ -32,6 +32,8 @@ class PythonLists final : public RegionLists {
   bool append(std::int64_t list, double number) override;
   bool append(std::int64_t list, std::int64_t number) override;
   bool append(std::int64_t list, bool number) override;
+  bool put_numpy(std::int64_t list, std::int64_t index, DType dtype, const void* number) override;
+  bool append_numpy(std::int64_t list, DType dtype, const void* number) override;
   bool put_list(std::int64_t list, std::int64_t index, std::int64_t item) override;
   bool append_list(std::int64_t list, std::int64_t item) override;
   bool drop_last(std::int64_t list) override;

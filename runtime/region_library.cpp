@@ -79,6 +79,15 @@ void release(RegionHeap& heap, std::int64_t address) { heap.release(address); }
 void sweep(RegionHeap& heap) { heap.sweep(); }
 
 template <class T>
+constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, bool>) return DType::Bool;
+  else if constexpr (std::is_floating_point_v<T>) return sizeof(T) == 4 ? DType::F32 : DType::F64;
+  else if constexpr (std::is_signed_v<T>)
+    return sizeof(T) == 1 ? DType::I8 : sizeof(T) == 2 ? DType::I16 : sizeof(T) == 4 ? DType::I32 : DType::I64;
+  else return sizeof(T) == 1 ? DType::U8 : sizeof(T) == 2 ? DType::U16 : sizeof(T) == 4 ? DType::U32 : DType::U64;
+}
+
+template <class T>
 bool put(RegionHeap& heap, std::int64_t list, std::int64_t index, T number) {
   return heap.lists().put(list, index, number);
 }
@@ -91,6 +100,14 @@ bool put_item(RegionHeap& heap, std::int64_t list, std::int64_t index, std::int6
 }
 bool append_item(RegionHeap& heap, std::int64_t list, std::int64_t number) {
   return heap.lists().append_item(list, number);
+}
+template <class T>
+bool put_numpy(RegionHeap& heap, std::int64_t list, std::int64_t index, T number) {
+  return heap.lists().put_numpy(list, index, dtype_of<T>(), &number);
+}
+template <class T>
+bool append_numpy(RegionHeap& heap, std::int64_t list, T number) {
+  return heap.lists().append_numpy(list, dtype_of<T>(), &number);
 }
 bool put_list(RegionHeap& heap, std::int64_t list, std::int64_t index, std::int64_t item) {
   return heap.lists().put_list(list, index, item);
@@ -508,15 +525,6 @@ void product(RegionHeap&, std::int64_t m, std::int64_t n, std::int64_t k, std::i
   whole(a, m, k, a_row, a_column, rooms[0]);
   whole(b, k, n, b_row, b_column, rooms[1]);
   gemm(m, n, k, a, {a_row, a_column}, b, {b_row, b_column}, c, n);
-}
-
-template <class T>
-constexpr DType dtype_of() {
-  if constexpr (std::is_same_v<T, bool>) return DType::Bool;
-  else if constexpr (std::is_floating_point_v<T>) return sizeof(T) == 4 ? DType::F32 : DType::F64;
-  else if constexpr (std::is_signed_v<T>)
-    return sizeof(T) == 1 ? DType::I8 : sizeof(T) == 2 ? DType::I16 : sizeof(T) == 4 ? DType::I32 : DType::I64;
-  else return sizeof(T) == 1 ? DType::U8 : sizeof(T) == 2 ? DType::U16 : sizeof(T) == 4 ? DType::U32 : DType::U64;
 }
 
 template <auto function, class Type = decltype(function)>

@@ -28,6 +28,9 @@ class RegionLists {
   virtual bool append(std::int64_t list, double number) = 0;
   virtual bool append(std::int64_t list, std::int64_t number) = 0;
   virtual bool append(std::int64_t list, bool number) = 0;
+  /// A scalar of NumPy's, by its bytes.
+  virtual bool put_numpy(std::int64_t list, std::int64_t index, DType dtype, const void* number) = 0;
+  virtual bool append_numpy(std::int64_t list, DType dtype, const void* number) = 0;
   virtual bool put_list(std::int64_t list, std::int64_t index, std::int64_t item) = 0;
   virtual bool append_list(std::int64_t list, std::int64_t item) = 0;
   /// The last item, a number or a list, goes. It ends when the region is left.

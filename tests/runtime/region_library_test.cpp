@@ -73,6 +73,12 @@ class SaidLists final : public RegionLists {
   bool append(std::int64_t list, double number) override { return say("append", list, number); }
   bool append(std::int64_t list, std::int64_t number) override { return say("append", list, number); }
   bool append(std::int64_t list, bool number) override { return say("append", list, number); }
+  bool put_numpy(std::int64_t list, std::int64_t index, DType dtype, const void* number) override {
+    return say("put_numpy", list, index, int(dtype), int(*static_cast<const std::int8_t*>(number)));
+  }
+  bool append_numpy(std::int64_t list, DType dtype, const void* number) override {
+    return say("append_numpy", list, int(dtype), int(*static_cast<const std::int8_t*>(number)));
+  }
   bool put_list(std::int64_t list, std::int64_t index, std::int64_t item) override {
     return say("put_list", list, index, item);
   }
@@ -118,6 +124,9 @@ TEST(RegionLibrary, ListsAreAskedForWhatRegionsCall) {
   EXPECT_EQ(asks("append_f64", {1, cell(0.25)}, 1), "append 1 0.250000");
   EXPECT_EQ(asks("append_i64", {1, 4}, 1), "append 1 4");
   EXPECT_EQ(asks("append_bool", {1, 0}, 1), "append 1 0");
+  EXPECT_EQ(asks("put_numpy_i8", {1, 2, cell(std::int8_t(-3))}, 1),
+            "put_numpy 1 2 " + std::to_string(int(DType::I8)) + " -3");
+  EXPECT_EQ(asks("append_numpy_u8", {1, 7}, 1), "append_numpy 1 " + std::to_string(int(DType::U8)) + " 7");
   EXPECT_EQ(asks("put_list", {1, 2, 3}, 1), "put_list 1 2 3");
   EXPECT_EQ(asks("append_list", {1, 2}, 1), "append_list 1 2");
   EXPECT_EQ(asks("drop_last", {1}, 1), "drop_last 1");

@@ -636,3 +636,36 @@ def test_items_read_before_many_others_change(others):
     lines = ["x, y = a[0], a[1]", *(f"a[{i}] = {i} + k{' + 0.5' if i % 2 else ' * 1000'}" for i in range(others)), "b[k % 5], b[1] = x, y"]
     exec("def f(a, b, n):\n    for k in range(n):\n" + "\n".join("        " + line for line in lines) + "\n    return a, b", names)
     check(names["f"], ([k * 1000 + 7 for k in range(70)], [0] * 70, 12), ([k * 1000 + 0.5 for k in range(70)], [0.25] * 70, 12))
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "i2", "u1", "u8", "?"])
+def test_scalars_of_numpys_come_into_lists(dtype):
+    def f(a, b, n):
+        made, s = [], 0.0
+        for i in range(n):
+            x = a[i % len(a)]
+            made.append(x)
+            b[i % len(b)] = x
+            made.append([x, i])
+            b[0] = 0.5
+            b[0] = x
+            s += float(b[1])
+        return made, b, type(made[0]), s
+
+    values = (np.arange(20) % 7).astype(dtype)
+    check(f, (values, [0.25] * 5, 50), (values, [1, None, True] * 3, 40), (FLOATS, [0.5] * 4, 30))
+    if dtype == "f8":
+        values[3] = np.nan
+        check(f, (values, [0.25] * 5, 50))
+        nan = values.copy()
+
+        def kept(a):
+            made = []
+            for i in range(len(a)):
+                x = a[i]
+                made.append(x)
+                if x != x:
+                    seen = x in made
+            return seen
+
+        assert compile(kept)(nan) == kept(nan) is True

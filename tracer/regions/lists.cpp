@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "arrays/arrays.h"
 #include "cpython/objects.h"
 #include "runtime/base/error.h"
 #include "runtime/region_library.h"
@@ -58,7 +59,8 @@ Contents contents_of(PyObject* list, int levels) {
 }  // namespace
 
 bool is_number_or_none(PyObject* object) {
-  return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object) || object == Py_None;
+  return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object) || object == Py_None ||
+         numpy_scalar_dtype(object).has_value();
 }
 
 bool list_ends_unseen(PyObject* list) {
@@ -264,10 +266,10 @@ int RegionBuilder::depth_of(int place, int otherwise) const {
 }
 
 std::string RegionBuilder::stored_in_list(const Known& list, const Known& item) {
-  if (!item.is_list() && (!item.is_number() || item.is_numpy()))
-    throw Unknown{"an item of a list that is no number of Python's"};
+  if (!item.is_list() && !item.is_number()) throw Unknown{"an item of a list that is no number"};
   expect_none_pending();
-  if (item.is_number() && item.boxing == Boxing::Float) leave_if(op(Op::is_nan, {item.value}));  // see number_in
+  if (item.is_number() && is_float(item.dtype)) leave_if(op(Op::is_nan, {item.value}));  // see number_in
+  if (item.is_numpy()) return "_numpy_" + std::string(fj::name(item.dtype));
   const Boxing boxing = item.boxing;
   Findings::Stored& stored = found_.stored[list.place];
   if (item.is_list()) {
@@ -293,7 +295,7 @@ void RegionBuilder::put(const Known& list, const Known& index, const Known& item
     return;
   }
   ++state_.gone;
-  if (item.is_list() || item.boxing == Boxing::Int) return put_object();
+  if (item.is_list() || item.boxing == Boxing::Int || item.is_numpy()) return put_object();
   const ListItem before = object_at(list, at);
   if (item.boxing == Boxing::Bool) {
     const auto place = [&](PyObject* object) { return integer(address_of(object) / kWord); };
@@ -353,8 +355,7 @@ Known RegionBuilder::made_list(ValueId address, int depth, unsigned kinds) {
 Known RegionBuilder::build_list(const std::vector<Known>& items) {
   int depth = 1;
   for (const Known& item : items) {
-    if (!item.is_list() && (!item.is_number() || item.is_numpy()))
-      throw Unknown{"a list of what is no number of Python's"};
+    if (!item.is_list() && !item.is_number()) throw Unknown{"a list of what is no number"};
     depth = std::max(depth, item.is_list() ? int(item.step) + 1 : 1);
   }
   const Known made = made_list(run("make_list", {integer(std::int64_t(items.size()))}), depth, 0);

@@ -172,7 +172,7 @@ bool has_method(PyObject* object, PyTypeObject* type, PyObject* name, PyObject* 
 /// Whether it is an int from 0 to 2**64 - 1.
 bool is_unsigned_int(PyObject* object);
 
-/// What ends without anybody seeing it.
+/// What ends without anybody seeing it: numbers of Python's and NumPy's, and None.
 bool is_number_or_none(PyObject* object);
 /// Whether nobody can see when the list ends: what it holds are such.
 bool list_ends_unseen(PyObject* list);
