@@ -17,8 +17,8 @@ inline std::int64_t word_address(const PyObject* object) {
 }
 inline PyObject* object_at(std::int64_t word) { return reinterpret_cast<PyObject*>(std::uintptr_t(word) * 8); }
 
-/// No function runs code of the user's, and no error is set: the garbage collector waits as long as there are lists that
-/// the region has made.
+/// No function runs code of the user's, and no error is set: the garbage collector waits as long as there are lists
+/// that the region has made.
 class PythonLists final : public RegionLists {
  public:
   PythonLists() = default;
