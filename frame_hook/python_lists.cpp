@@ -58,6 +58,9 @@ bool PythonLists::put(std::int64_t list, std::int64_t index, double number) {
 bool PythonLists::put(std::int64_t list, std::int64_t index, std::int64_t number) {
   return put_object(list, index, PyLong_FromLongLong(number));
 }
+bool PythonLists::put(std::int64_t list, std::int64_t index, std::uint64_t number) {
+  return put_object(list, index, PyLong_FromUnsignedLongLong(number));
+}
 bool PythonLists::put(std::int64_t list, std::int64_t index, bool number) {
   return put_object(list, index, PyBool_FromLong(number));
 }
@@ -67,6 +70,9 @@ bool PythonLists::append(std::int64_t list, double number) {
 }
 bool PythonLists::append(std::int64_t list, std::int64_t number) {
   return append_object(list, Ref<>::steal(PyLong_FromLongLong(number)));
+}
+bool PythonLists::append(std::int64_t list, std::uint64_t number) {
+  return append_object(list, Ref<>::steal(PyLong_FromUnsignedLongLong(number)));
 }
 bool PythonLists::append(std::int64_t list, bool number) {
   return append_object(list, Ref<>::steal(PyBool_FromLong(number)));

@@ -26,11 +26,13 @@ class PythonLists final : public RegionLists {
   ~PythonLists() override;
   bool put(std::int64_t list, std::int64_t index, double number) override;
   bool put(std::int64_t list, std::int64_t index, std::int64_t number) override;
+  bool put(std::int64_t list, std::int64_t index, std::uint64_t number) override;
   bool put(std::int64_t list, std::int64_t index, bool number) override;
   bool put_item(std::int64_t list, std::int64_t index, std::int64_t number) override;
   bool append_item(std::int64_t list, std::int64_t number) override;
   bool append(std::int64_t list, double number) override;
   bool append(std::int64_t list, std::int64_t number) override;
+  bool append(std::int64_t list, std::uint64_t number) override;
   bool append(std::int64_t list, bool number) override;
   bool put_numpy(std::int64_t list, std::int64_t index, DType dtype, const void* number) override;
   bool append_numpy(std::int64_t list, DType dtype, const void* number) override;

@@ -21,12 +21,14 @@ class RegionLists {
   /// An item, whose index is in range, becomes the number. What was there before is a number, or None.
   virtual bool put(std::int64_t list, std::int64_t index, double number) = 0;
   virtual bool put(std::int64_t list, std::int64_t index, std::int64_t number) = 0;
+  virtual bool put(std::int64_t list, std::int64_t index, std::uint64_t number) = 0;
   virtual bool put(std::int64_t list, std::int64_t index, bool number) = 0;
   /// A number that has been read from a list: the same object.
   virtual bool put_item(std::int64_t list, std::int64_t index, std::int64_t number) = 0;
   virtual bool append_item(std::int64_t list, std::int64_t number) = 0;
   virtual bool append(std::int64_t list, double number) = 0;
   virtual bool append(std::int64_t list, std::int64_t number) = 0;
+  virtual bool append(std::int64_t list, std::uint64_t number) = 0;
   virtual bool append(std::int64_t list, bool number) = 0;
   /// A scalar of NumPy's, by its bytes.
   virtual bool put_numpy(std::int64_t list, std::int64_t index, DType dtype, const void* number) = 0;

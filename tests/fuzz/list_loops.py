@@ -101,6 +101,9 @@ class Writer(Lines):
 
     def condition(self):
         name = self.list()
+        if self.chance(0.1):
+            return self.one(f"{self.masked(self.scalar())} {self.one('<', '>', '==')} v[{self.index('v')}]", f"{self.scalar()} in {{0.5, 1, 3, -1.25}}", f"np.isnan({self.scalar()})",
+                            f"np.abs(u) > {self.scalar()}", f"v[{self.index('v')}] in {{0.5, 2, 7}}")
         return self.one(f"{self.scalar()} {self.one('<', '>', '<=', '==')} {self.scalar()}", f"{self.element()} {self.one('<', '>')} {self.element()}",
                         f"{self.element()} {self.one('<', '>')} {self.element()}", name, f"not {name}", f"{name} is {self.list()}", f"len({name}) > {self.one('3', '40')}",
                         f"{self.element()} is None", f"{self.scalar()} and {self.element()}", f"{name} or {self.scalar()} > 1")
@@ -132,7 +135,7 @@ class Writer(Lines):
         elif pick < 0.84:
             self.make()
         elif pick < 0.86:
-            self.line(self.one(f"{self.list()}.extend({self.row()})", f"{self.list()}.insert(0, s)", f"del {self.place()}", f"{self.list()}.reverse()", "z = x + y", f"{self.list()}[:2] = [s, t]", f"s = sum({self.row()})",
+            self.line(self.one(f"{self.list()}.extend({self.row()}[:2])", f"{self.list()}.insert(0, s)", f"del {self.place()}", f"{self.list()}.reverse()", "z = x[:9] + y[:9]", f"{self.list()}[:2] = [s, t]", f"s = sum({self.row()})",
                                f"if {self.one(*self.loops)} % 9 == 5: print(s, {self.list()}[:3])", f"v[{self.index('v')}] = {self.scalar()}"))
         elif pick < 0.94:
             self.line(f"if {self.condition()}:")

@@ -65,6 +65,10 @@ class SaidLists final : public RegionLists {
   bool put(std::int64_t list, std::int64_t index, std::int64_t number) override {
     return say("put", list, index, number);
   }
+  bool put(std::int64_t list, std::int64_t index, std::uint64_t number) override {
+    return say("put", list, index, number);
+  }
+  bool append(std::int64_t list, std::uint64_t number) override { return say("append", list, number); }
   bool put(std::int64_t list, std::int64_t index, bool number) override { return say("put", list, index, number); }
   bool put_item(std::int64_t list, std::int64_t index, std::int64_t item) override {
     return say("put_item", list, index, item);
@@ -118,6 +122,8 @@ TEST(RegionLibrary, ListsAreAskedForWhatRegionsCall) {
   };
   EXPECT_EQ(asks("put_f64", {1, 2, cell(0.5)}, 1), "put 1 2 0.500000");
   EXPECT_EQ(asks("put_i64", {1, 2, cell(std::int64_t(-3))}, 1), "put 1 2 -3");
+  EXPECT_EQ(asks("put_u64", {1, 2, cell(~std::uint64_t(0))}, 1), "put 1 2 18446744073709551615");
+  EXPECT_EQ(asks("append_u64", {1, cell(~std::uint64_t(0))}, 1), "append 1 18446744073709551615");
   EXPECT_EQ(asks("put_bool", {1, 2, cell(true)}, 1), "put 1 2 1");
   EXPECT_EQ(asks("put_item", {1, 2, 3}, 1), "put_item 1 2 3");
   EXPECT_EQ(asks("append_item", {1, 2}, 1), "append_item 1 2");

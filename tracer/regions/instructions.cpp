@@ -421,7 +421,8 @@ bool RegionBuilder::contains(const FjInstr& instr) {
   const Known sequence = pop();
   const Known value = pop_number();
   std::optional<std::vector<Known>> items = tuple_items(sequence);
-  if (sequence.kind == Known::Kind::Object && PyFrozenSet_CheckExact(sequence.object.get())) {  // `in {1, 2}`
+  // `in {1, 2}`; a scalar of NumPy's may be equal to a number of another hash.
+  if (sequence.kind == Known::Kind::Object && PyFrozenSet_CheckExact(sequence.object.get()) && !value.is_numpy()) {
     const Ref<> tuple = Ref<>::steal(PySequence_Tuple(sequence.object.get()));
     items = tuple ? tuple_items(object(tuple.get())) : std::nullopt;
     PyErr_Clear();

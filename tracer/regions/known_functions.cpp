@@ -409,7 +409,10 @@ std::optional<Known> RegionBuilder::call_known(PyObject* callable, const std::ve
   if (row == nullptr) return std::nullopt;
   if (!keywords.empty() && row->rule != numpy_reduce && row->rule != numpy_make && row->rule != numpy_roll)
     return std::nullopt;
-  return row->rule(Call{*this, arguments, keywords, row->name, row->given});
+  std::vector<Known> given = arguments;
+  if (std::string_view(row->module) == "numpy" && row->rule != to_numpy)
+    for (Known& argument : given) argument = with_sign(argument);
+  return row->rule(Call{*this, given, keywords, row->name, row->given});
 }
 
 }  // namespace fj

@@ -279,9 +279,8 @@ std::string RegionBuilder::stored_in_list(const Known& list, const Known& item) 
     if (item.place != list.place) stored.lists.insert(item.place);
     return "_list";
   }
-  if (item.dtype == DType::U64) throw Unknown{"an item of a list that is a large int"};
   if (list.step == 1) stored.kinds |= boxing == Boxing::Float ? kFloats : boxing == Boxing::Int ? kInts : kBools;
-  return boxing == Boxing::Float ? "_f64" : boxing == Boxing::Int ? "_i64" : "_bool";
+  return "_" + std::string(fj::name(item.dtype));
 }
 
 void RegionBuilder::put(const Known& list, const Known& index, const Known& item) {

@@ -133,6 +133,9 @@ struct Unknown {
   std::string what;
 };
 
+/// Whether it is an int of Python's that may be more than int64 holds.
+bool is_large(const Known& known);
+
 /// In-place operators do the same to numbers.
 int plain_operation(int operation);
 
@@ -189,6 +192,7 @@ class RegionBuilder {
   /// Ints beyond 2**63 (wide_ints.cpp); nothing: the rules of others are right for them.
   std::optional<Known> wide_binary(int operation, const Known& a, const Known& b);
   std::optional<Known> wide_compare(Op comparison, const Known& a, const Known& b);
+  Known with_sign(const Known& known);
   Known complex_binary(int operation, const Known& a, const Known& b);
   Known negative(const Known& value);
   Known inverted(const Known& value);

@@ -482,6 +482,8 @@ Known RegionBuilder::compare(int operation, const Known& a, const Known& b) {
   static constexpr Op kComparisons[] = {Op::lt, Op::le, Op::eq, Op::ne, Op::gt, Op::ge};  // Py_LT ...
   const Op comparison = kComparisons[operation];
   if (auto made = wide_compare(comparison, a, b)) return *std::move(made);
+  if (a.is_numpy() != b.is_numpy() && (is_large(a) || is_large(b)))
+    return compare(operation, with_sign(a), with_sign(b));
   if (!a.is_numpy() && !b.is_numpy()) {
     const bool float_a = is_python_float(a), float_b = is_python_float(b);
     if (!float_a && !float_b) return python_bool(op(comparison, {as_int(a), as_int(b)}));

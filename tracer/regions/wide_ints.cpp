@@ -59,11 +59,11 @@ bool is_int(const Known& known) {
   if (known.kind == Known::Kind::Wide) return true;
   return known.is_number() && (known.boxing == Boxing::Int || known.boxing == Boxing::Bool);
 }
+}  // namespace
+
 bool is_large(const Known& known) {
   return known.kind == Known::Kind::Wide || (is_int(known) && known.dtype == DType::U64);
 }
-
-}  // namespace
 
 bool is_unsigned_int(PyObject* object) {
   if (!PyLong_CheckExact(object)) return false;
@@ -225,6 +225,9 @@ std::optional<Known> RegionBuilder::wide_binary(int operation, const Known& x, c
     default: return std::nullopt;
   }
 }
+
+/// NumPy takes an int for what its number is: one that int64 does not hold leaves the region.
+Known RegionBuilder::with_sign(const Known& known) { return is_large(known) ? python_int(as_int(known)) : known; }
 
 /// Of ints one of which has no sign.
 std::optional<Known> RegionBuilder::wide_compare(Op comparison, const Known& a, const Known& b) {
