@@ -8,6 +8,7 @@
 #include "guards/input_name.h"
 #include "runtime/base/error.h"
 #include "tracer/branches.h"
+#include "tracer/frontends/builders.h"
 #include "tracer/gradients/graph_transforms.h"
 #include "tracer/interpreter/exceptions.h"
 #include "tracer/interpreter/trace_run.h"
