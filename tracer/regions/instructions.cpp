@@ -352,8 +352,8 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
     }
     case FJ_JUMP:
       if (instr.arg2 && is_inside(arg)) {
-        go_back(arg);
-        state_.passes = op(Op::add, {state_.passes, integer(1)});
+        const std::int64_t passes = go_back(arg);
+        state_.passes = op(Op::add, {state_.passes, integer(passes)});
       }
       jump(arg, state_);
       return false;
@@ -366,8 +366,8 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       State onward = state_, jumping = state_;
       if (!pops) jumping.places.push_back(value);
       if (instr.arg2 && is_inside(arg)) {
-        go_back(arg);
-        jumping.passes = op(Op::add, {state_.passes, integer(1)});
+        const std::int64_t passes = go_back(arg);
+        jumping.passes = op(Op::add, {state_.passes, integer(passes)});
       }
       if (value.object && value.boxing != Boxing::Numpy) {
         const int known = PyObject_IsTrue(value.object.get());

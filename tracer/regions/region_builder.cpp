@@ -275,12 +275,14 @@ void RegionBuilder::leave_if_asked() {
   asked.leave = leave_here();
   block().body.push_back(std::move(asked));
   // Names are looked at again, and signals that another thread has set off, after tens of milliseconds, about.
-  const std::int64_t most = met_.makers.empty() ? 1 << 24 : 1 << 14;
-  leave_if(op(Op::ge, {state_.passes, integer(most)}));
+  leave_if(op(Op::ge, {state_.passes, integer(1 << 24)}));
 }
 
-void RegionBuilder::go_back(int header) {
+std::int64_t RegionBuilder::go_back(int header) {
   constexpr std::int64_t kHeld = 1 << 24;  // bytes
+  constexpr std::int64_t kMakes = 256;     // passes over numbers that one which makes arrays counts as
+  const auto first = met_.makers.lower_bound({context_->object, header});
+  const bool makes = first != met_.makers.end() && first->first == context_->object && first->second <= at_;
   forget_items(false);
   leave_if_asked();
   const auto list = met_.list_makers.lower_bound({context_->object, header});
@@ -293,14 +295,14 @@ void RegionBuilder::go_back(int header) {
     run("sweep_lists", {});
     leave_if(op(Op::gt, {run("held_lists", {}), integer(kHeld)}));
   }
-  const auto first = met_.makers.lower_bound({context_->object, header});
-  if (first == met_.makers.end() || first->first != context_->object || first->second > at_) return;
+  if (!makes) return 1;
   const auto mark = [&](auto&& self, const Known& known) -> void {
     if (known.kind == Known::Kind::Fresh) run("mark", {known.value});
     for (const Known& item : known.items) self(self, item);
   };
   for (const Known& known : state_.places) mark(mark, known);
   run("sweep", {});
+  return kMakes;
 }
 
 void RegionBuilder::leave_if(ValueId condition) {

@@ -428,8 +428,8 @@ class RegionBuilder {
   void look_at_reports();
   ValueId compute(region::Instruction made, DType dtype);
   void leave_if_asked();
-  /// Before a jump back: what is done in each pass.
-  void go_back(int header);
+  /// Before a jump back: what is done in each pass. How many passes it counts as.
+  std::int64_t go_back(int header);
   void leave_to_cpython(const Unknown& unknown);
   Context* inlined(PyFunctionObject* function, int call);
   bool enter_function(PyFunctionObject* function, const std::vector<Known>& arguments,
