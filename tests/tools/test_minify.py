@@ -183,6 +183,7 @@ def test_the_script_and_its_arrays_are_files_and_its_status_says_whether_it_fail
 
 def test_torch_modules_and_library_calls():
     torch = pytest.importorskip("torch")
+    torch.manual_seed(0)  # of some weights two rows are left
     net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 2))
     problem = framejit.minify(net, (torch.randn(4, 8),), backend="wrong")
     assert ops(problem) == ["tanh"] and "torch.ones((1, 1), dtype=torch.float32)" in problem.script
