@@ -17,19 +17,6 @@ _Static_assert(offsetof(PyLongObject, long_value.ob_digit) == 24 && PyLong_SHIFT
 _Static_assert(offsetof(PyLongObject, ob_digit) == 24 && PyLong_SHIFT == 30, "where an int's digits are");
 #endif
 bool fj_int_has_tag(void) { return PY_VERSION_HEX >= 0x030C0000; }
-/* As every version has it; __setstate__ takes no index beyond the end. */
-typedef struct {
-  PyObject_HEAD
-  Py_ssize_t index;
-  PyListObject* list;
-} FjListIterator;
-
-PyObject* fj_list_iterator(PyObject* list, Py_ssize_t index) {
-  PyObject* const made = PyObject_GetIter(list);
-  if (made != NULL) ((FjListIterator*)made)->index = index;
-  return made;
-}
-
 bool fj_unpacking_counts(PyTypeObject* type) {
   return PY_VERSION_HEX >= 0x030E0000 && (type == &PyList_Type || type == &PyTuple_Type || type == &PyDict_Type);
 }

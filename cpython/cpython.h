@@ -63,6 +63,15 @@ bool fj_call_layout_callable_first(void);
 /* How many entries of the value stack an iterator takes in a `for` or `yield from`: 2 on 3.15+, the iterator and above it
  * NULL (where CPython runs the loop itself, the position in a list or tuple that stands for its iterator). */
 int fj_iterator_entries(void);
+/* Where an iterator of CPython's own stands. */
+typedef enum { FJ_ITERATOR_NONE, FJ_ITERATOR_RANGE, FJ_ITERATOR_ITEMS, FJ_ITERATOR_ENUMERATE, FJ_ITERATOR_ZIP } FjIteratorKind;
+typedef struct {
+  FjIteratorKind kind; /* none: another object, or one that is exhausted, strict, or counts beyond Py_ssize_t */
+  int64_t next, step;  /* of a range its next number, of a sequence's items the next index, of enumerate its count */
+  int64_t left;        /* of a range: how many numbers; of zip: how many iterators */
+  PyObject* over;      /* the sequence; what enumerate counts; a tuple of what zip goes through. Borrowed */
+} FjIterator;
+FjIterator fj_iterator(PyObject* object);
 /* An iterator over a list that goes on at this index, which may be beyond the list's end. NULL with MemoryError. */
 PyObject* fj_list_iterator(PyObject* list, Py_ssize_t index);
 /* How an int lies in memory behind its class: true on 3.12+: a word with the number of digits times 8 and the sign, 0, 1

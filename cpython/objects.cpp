@@ -1,5 +1,6 @@
 #include "cpython/objects.h"
 
+#include "cpython/cpython.h"
 #include "cpython/ref.h"
 
 namespace fj {
@@ -41,44 +42,15 @@ bool is_union(PyObject* object) {
   return Py_TYPE(object) == type;
 }
 
-bool is_range_iterator(PyObject* object) {
-  PyTypeObject* const type = once([] {
-    const Ref<> range = Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyRange_Type), "i", 0));
-    const Ref<> iterator = range ? Ref<>::steal(PyObject_GetIter(range.get())) : Ref<>();
-    PyErr_Clear();
-    return iterator ? Py_TYPE(iterator.get()) : nullptr;
-  });
-  return Py_TYPE(object) == type;
-}
-
 std::optional<RangePosition> range_position(PyObject* iterator) {
   constexpr std::int64_t kFar = std::int64_t(1) << 62;
-  if (!is_range_iterator(iterator)) return std::nullopt;
-  const auto number = [](PyObject* value, std::int64_t& to) {
-    int overflow = 0;
-    to = value && PyLong_Check(value) ? PyLong_AsLongLongAndOverflow(value, &overflow) : 0;
-    return value && PyLong_Check(value) && !overflow;
-  };
-  // (iter, (range,), index); the index is missing or None where the range is what is left.
-  const Ref<> reduced = Ref<>::steal(PyObject_CallMethod(iterator, "__reduce__", nullptr));
-  const auto part = [](PyObject* tuple, Py_ssize_t i) {
-    return tuple && PyTuple_Check(tuple) && PyTuple_GET_SIZE(tuple) > i ? PyTuple_GET_ITEM(tuple, i) : nullptr;
-  };
-  PyObject* const range = part(part(reduced.get(), 1), 0);
-  PyObject* const index_object = part(reduced.get(), 2);
-  const Py_ssize_t length = range && PyRange_Check(range) ? PyObject_Length(range) : -1;
-  const Ref<> start_object = length < 0 ? Ref<>() : Ref<>::steal(PyObject_GetAttrString(range, "start"));
-  const Ref<> step_object = length < 0 ? Ref<>() : Ref<>::steal(PyObject_GetAttrString(range, "step"));
-  std::int64_t start = 0, step = 0, index = 0;
-  const bool indexed = index_object != nullptr && index_object != Py_None;
-  if (!number(start_object.get(), start) || !number(step_object.get(), step) ||
-      (indexed && !number(index_object, index)))
-    return PyErr_Clear(), std::nullopt;
-  const __int128 next = __int128(start) + __int128(index) * step;
-  const __int128 end = __int128(start) + __int128(length) * step;
-  if (next > kFar || next < -kFar || end > kFar || end < -kFar || step > kFar / 2 || step < -kFar / 2)
+  const FjIterator found = fj_iterator(iterator);
+  if (found.kind != FJ_ITERATOR_RANGE) return std::nullopt;
+  const __int128 end = __int128(found.next) + __int128(found.left) * found.step;
+  if (found.next > kFar || found.next < -kFar || end > kFar || end < -kFar || found.step > kFar / 2 ||
+      found.step < -kFar / 2)
     return std::nullopt;
-  return RangePosition{std::int64_t(next), std::int64_t(end), step};
+  return RangePosition{found.next, std::int64_t(end), found.step};
 }
 
 }  // namespace fj

@@ -24,6 +24,10 @@ bool fj_find_handler(PyCodeObject* code, int32_t unit, FjHandler* handler) {
 }
 bool fj_call_layout_callable_first(void) { return false; }
 int fj_iterator_entries(void) { return 1; }
+FjIterator fj_iterator(PyObject* object) {
+  (void)object;
+  return (FjIterator){FJ_ITERATOR_NONE, 0, 0, 0, NULL};
+}
 PyObject* fj_list_iterator(PyObject* list, Py_ssize_t index) { (void)index; return PyObject_GetIter(list); }
 bool fj_int_has_tag(void) { return false; }
 bool fj_unpacking_counts(PyTypeObject* type) { (void)type; return false; }

@@ -117,7 +117,7 @@ int size_class(const Segment& segment, const FrameValues& values, const GuardBin
 }
 
 ComparedCall::ComparedCall(const FunctionState& state, std::shared_ptr<const Segment> segment, int size,
-                           std::span<const std::int64_t> symbols)
+                           std::span<const std::int64_t> symbols, std::uint64_t entered)
     : segment_(std::move(segment)),
       events_(state.events),
       name_(state.name),
@@ -131,7 +131,7 @@ ComparedCall::ComparedCall(const FunctionState& state, std::shared_ptr<const Seg
     turn_ = segment_->races->race(size_).next();
   else
     decide(EagerRace::Verdict::Keep);
-  if (is_timed()) began_ = comparison_clock();
+  if (is_timed()) began_ = entered != 0 && !eagerly() ? entered : comparison_clock(ClockAsked::Begun);
 }
 
 ComparedCall::~ComparedCall() { fj_stack(thread_)->compared = outer_; }
@@ -169,7 +169,7 @@ void ComparedCall::fell_back() {
 
 void ComparedCall::finished() {
   if (!is_timed() || !is_open()) return;
-  decide(segment_->races->race(size_).took(turn_, comparison_clock() - began_));
+  decide(segment_->races->race(size_).took(turn_, comparison_clock(ClockAsked::Ended) - began_));
 }
 
 }  // namespace fj

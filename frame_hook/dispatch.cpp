@@ -36,10 +36,11 @@ thread_local const void* tracing = nullptr;
 /// Why a function that follows branches runs in CPython now, for the errors it then raises.
 thread_local std::string fallback_reason;
 
-/// The call whose frame CPython makes.
+/// The call whose frame CPython makes. `entered`: when it began, where it may be one of a comparison; else 0.
 struct Entering {
   FunctionState& state;
   std::shared_ptr<CodeCache> cache;
+  std::uint64_t entered;
 };
 
 bool is_eager(const FjStack& stack) { return stack.eager_depth > 0 || (tracing != nullptr && tracing != stack.root); }
@@ -180,16 +181,14 @@ struct Decisions {
   }
 };
 
-/// The frame's new locals and stack. Old values go last, when the frame is whole again: destructors may look at it.
+/// The frame's new locals and stack. Old values, which take their places in `update`, go last, when the frame is whole
+/// again: destructors may look at it.
 void update_frame(FjFrame* frame, FrameUpdate& update) {
-  const int slots = fj_frame_slot_count(frame);
-  std::vector<Ref<>> old;
-  old.reserve(update.slots.size());
-  for (int i = 0; i < slots; i++)
-    old.push_back(Ref<>::steal(fj_frame_exchange(frame, i, update.slots[std::size_t(i)].release())));
-  while (fj_frame_stack_depth(frame) > 0) old.push_back(Ref<>::steal(fj_frame_pop(frame)));
-  for (std::size_t i = std::size_t(slots); i < update.slots.size(); i++)
-    fj_frame_push(frame, update.slots[i].release());
+  const std::size_t slots = std::size_t(fj_frame_slot_count(frame)), count = update.slots.size();
+  for (std::size_t i = 0; i < slots; i++)
+    update.slots[i] = Ref<>::steal(fj_frame_exchange(frame, int(i), update.slots[i].release()));
+  while (fj_frame_stack_depth(frame) > 0) update.slots.push_back(Ref<>::steal(fj_frame_pop(frame)));
+  for (std::size_t i = slots; i < count; i++) fj_frame_push(frame, update.slots[i].release());
   update.slots.clear();
 }
 
@@ -372,17 +371,30 @@ void keep_judgement(FunctionState& state, CodeCache& cache, const LoopAccount& a
 }
 
 /// How a call runs that begins with this segment. Eagerly: retired, or its turn is CPython's, in a comparison.
-bool goes_to_cpython(FunctionState& state, const std::shared_ptr<const Segment>& segment,
-                     const FrameValues& values, const GuardBindings& bindings, std::optional<ComparedCall>& compared) {
+bool goes_to_cpython(FunctionState& state, Place& place, const std::shared_ptr<const Segment>& segment,
+                     const FrameValues& values, const GuardBindings& bindings, std::uint64_t entered,
+                     std::optional<ComparedCall>& compared) {
   const int size = size_class(*segment, values, bindings);
   const EagerRace::Verdict verdict = segment->races->verdict(size);
-  if (verdict == EagerRace::Verdict::Open) compared.emplace(state, segment, size, bindings.symbols);
+  place.compares = verdict == EagerRace::Verdict::Open;
+  if (place.compares) compared.emplace(state, segment, size, bindings.symbols, entered);
   if (compared && compared->eagerly()) note_array_work(state);  // which a compiled call would do
   return verdict == EagerRace::Verdict::Retire || (compared && compared->eagerly());
 }
 
-/// Runs `frame` from its start to its end. `compared`: made where the call is one of a comparison.
-PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, FjFrame* frame,
+/// Whether the function, from here on, returns what its variables hold: nothing of that could be compiled.
+bool only_returns(const FjCode& code, int instruction) {
+  for (;; ++instruction) {
+    const int opcode = code.instrs[instruction].opcode;
+    if (opcode == FJ_RETURN_VALUE || opcode == FJ_RETURN_CONST) return true;
+    const FjOpcodeRow& row = fj_opcode_rows[opcode];
+    if (row.flow != FJ_FLOW_Next || (row.python != FJ_PYTHON_Quiet && opcode != FJ_STORE_FAST)) return false;
+  }
+}
+
+/// Runs `frame` from its start to its end. `compared`: made where the call is one of a comparison; `entered`: when it
+/// began, 0 if nobody has looked.
+PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, FjFrame* frame, std::uint64_t entered,
                 std::optional<ComparedCall>& compared) {
   const FjCode& code = cache.decoded();
   const ReachScope own_account(thread, nullptr);  // frames entered meanwhile get no segments, but at breaks
@@ -442,6 +454,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
   bool meets_passes = false;  // at `instruction`, of which all else has been asked
   bool interruptible = true;  // is making a piece
   for (;;) {
+    if (begun && only_returns(code, instruction)) return leave(instruction);
     const bool at_passes = std::exchange(meets_passes, false);
     if (begun && *fj_pending_word(thread) != 0) [[unlikely]] {
       // As CPython does at each jump back, which a loop of pieces never comes to.
@@ -534,7 +547,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       }
       if (!segment || segment->only_hands_over()) return leave(instruction);
       if (segment->races && !begun && !compared &&
-          goes_to_cpython(state, segment, values, scratch.bindings(), compared)) {
+          goes_to_cpython(state, cache.place(0), segment, values, scratch.bindings(), entered, compared)) {
         scratch.bindings().owned.clear();
         if (!compared) cache.place(0).frameless = true;  // it has become so: it is retired
         return leave(instruction);
@@ -587,12 +600,12 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         return hand_over(thread, frame, code, next);
       }
     }
-    if (account && account->is_cpythons(next, array_work_besides(state))) {
+    Step step;
+    const bool in_region = regions && try_region(next, step);
+    if (!in_region && account && account->is_cpythons(next, array_work_besides(state))) {
       instruction = next;
       continue;
     }
-    Step step;
-    const bool in_region = regions && try_region(next, step);
     const Passes passes = in_region ? Passes::Single : passes_at(next);
     if (passes == Passes::Piece) {
       instruction = next;
@@ -609,9 +622,9 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
 }
 
 /// The caller has counted the recursion; it is counted down when the frame ends or goes to CPython.
-PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, FjFrame* frame) {
+PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, FjFrame* frame, std::uint64_t entered) {
   std::optional<ComparedCall> compared;
-  PyObject* const result = drive(state, cache, thread, frame, compared);
+  PyObject* const result = drive(state, cache, thread, frame, entered, compared);
   if (compared && result != nullptr) compared->finished();
   return result;
 }
@@ -620,7 +633,7 @@ PyObject* run_frame(void* call, PyThreadState* thread, FjFrame* frame, int throw
   const Entering& entering = *static_cast<const Entering*>(call);
   if (!entering.cache || fj_frame_must_pass(thread, frame, throwflag) || !fj_enter_recursion(thread))
     return fj_pass_frame(thread, frame, throwflag);
-  return drive(entering.state, *entering.cache, thread, frame);
+  return drive(entering.state, *entering.cache, thread, frame, entering.entered);
 }
 
 /// Does as run_segment, in the fewest instructions, for a program that is one small kernel. Null: nothing has happened.
@@ -661,9 +674,9 @@ bool is_left(const FunctionState& state, PyThreadState* thread, PyCodeObject* co
 enum class Frameless : std::uint8_t { Done, Eager, NoSegment };
 
 /// The whole call, if a segment whose guards hold covers the function, or leaves it to CPython; else nothing has
-/// happened. `compared`: made where the call is one of a comparison.
+/// happened. `entered`, `compared`: as `drive` has them.
 Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionObject* function, PyObject* const* args,
-                             Py_ssize_t count, PyObject* kwnames, PyObject*& result,
+                             Py_ssize_t count, PyObject* kwnames, PyObject*& result, std::uint64_t entered,
                              std::optional<ComparedCall>& compared, std::vector<PastCall>& past) {
   BoundArguments bound;
   if (!bound.bind(function, args, count, kwnames)) return Frameless::NoSegment;
@@ -695,7 +708,7 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
         place.note_served();
       return cpythons ? Frameless::Eager : Frameless::NoSegment;
     }
-    if (segment.races && goes_to_cpython(state, *next, values, lease.bindings(), compared)) {
+    if (segment.races && goes_to_cpython(state, place, *next, values, lease.bindings(), entered, compared)) {
       if (!compared) place.note_left(given, kwnames);
       return Frameless::Eager;
     }
@@ -737,7 +750,7 @@ Frameless call_without_frame(FunctionState& state, CodeCache& cache, PyFunctionO
 PyObject* run_entered_frame(FunctionState& state, PyThreadState* thread, FjFrame* frame) {
   const std::shared_ptr<CodeCache> cache =
       cache_for(state, fj_frame_code(frame));  // held: the state may drop it meanwhile
-  if (cache && !cache->options().disable) return drive(state, *cache, thread, frame);
+  if (cache && !cache->options().disable) return drive(state, *cache, thread, frame, 0);
   fj_leave_recursion(thread);
   return fj_pass_frame(thread, frame, 0);
 }
@@ -794,11 +807,12 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
   }
 
   PyObject* result = nullptr;
+  const std::uint64_t entered = found->place(0).compares ? comparison_clock(ClockAsked::Entered) : 0;
   if (found->place(0).frameless) {
     std::optional<ComparedCall> compared;
     std::vector<PastCall> past;
-    switch (call_without_frame(state, *found, function, args, PyVectorcall_NARGS(nargsf), kwnames, result, compared,
-                               past)) {
+    switch (call_without_frame(state, *found, function, args, PyVectorcall_NARGS(nargsf), kwnames, result, entered,
+                               compared, past)) {
       case Frameless::Done:
         if (compared && result != nullptr) [[unlikely]] compared->finished();
         return result;
@@ -815,7 +829,7 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
       case Frameless::NoSegment: break;
     }
   }
-  Entering entering{state, cache_for(state, code)};
+  Entering entering{state, cache_for(state, code), entered};
   return fj_call_with_evaluator(thread, callable, args, nargsf, kwnames, run_frame, &entering);
 }
 

@@ -7,7 +7,10 @@
 /// times as large.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <span>
 #include <string>
 #include <vector>
@@ -58,8 +61,10 @@ class LoopAccount {
   };
 
   CodeCache& cache_;
-  std::vector<Visit> visits_;  // of the loops that the frame is inside of, the innermost last
-  std::vector<Known> known_;
+  std::array<std::byte, 512> bytes_;  // of most calls' vectors
+  std::pmr::monotonic_buffer_resource room_{bytes_.data(), bytes_.size()};
+  std::pmr::vector<Visit> visits_{&room_};  // of the loops that the frame is inside of, the innermost last
+  std::pmr::vector<Known> known_{&room_};
   double saved_ = 0;
   bool inside_another_ = false;
 };

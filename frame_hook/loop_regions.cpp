@@ -1,8 +1,13 @@
 #include "frame_hook/loop_regions.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <functional>
+#include <memory_resource>
+#include <optional>
 
 #include "arrays/arrays.h"
 #include "cpython/tuples.h"
@@ -67,21 +72,39 @@ Ref<> number_of(const Holding& holding, Cell cell) {
   return {};
 }
 
+/// Memory for one run, on the C stack unless it is much: a loop may be entered for a few passes only.
+class Room {
+ public:
+  std::pmr::memory_resource* get() { return &resource_; }
+
+ private:
+  std::array<std::byte, 4096> bytes_;
+  std::pmr::monotonic_buffer_resource resource_{bytes_.data(), bytes_.size()};
+};
+
 /// What one run has looked at.
 struct Entrance {
-  const LoopRegion& loop;
-  const FrameValues& values;
-  std::vector<PyObject*> objects;        // by place
-  std::vector<Ref<>> held;
-  std::vector<ArrayView> arrays;         // by memory
-  std::vector<std::pair<int, IteratorState>> iterators;
   struct Made {
     int value;
     Boxing boxing;
     Ref<> object;
   };
-  std::vector<Made> numbers{};
-  std::vector<std::pair<Cell, Ref<>>> arrays_made{};  // by address
+
+  Entrance(const LoopRegion& loop, const FrameValues& values, std::pmr::memory_resource* room)
+      : loop(loop), values(values), objects(values.slots.begin(), values.slots.end(), room), held(room), arrays(room),
+        iterators(room), numbers(room), arrays_made(room) {
+    objects.resize(values.slots.size() + loop.reached.size());
+    arrays.reserve(loop.memories.size());
+  }
+
+  const LoopRegion& loop;
+  const FrameValues& values;
+  std::pmr::vector<PyObject*> objects;        // by place
+  std::pmr::vector<Ref<>> held;
+  std::pmr::vector<ArrayView> arrays;         // by memory
+  std::pmr::vector<std::pair<int, IteratorState>> iterators;
+  std::pmr::vector<Made> numbers;
+  std::pmr::vector<std::pair<Cell, Ref<>>> arrays_made;  // by address
 
   void reach(int from, ReachedPlace::How how, auto&& object) {
     for (std::size_t i = 0; i < loop.reached.size(); ++i)
@@ -103,14 +126,13 @@ struct Entrance {
                                                      IteratorState::Kind::Enumerate, IteratorState::Kind::Zip};
     // Nothing but the frame holds it, or the iterator that goes through it and this run.
     if (Py_REFCNT(object) > (guard.place < int(values.slots.size()) ? 1 : 2)) return false;
-    IteratorState state = read_iterator(object);
+    const IteratorState state = read_iterator(object);
     if (state.kind != kKinds[int(guard.kind) - int(RegionGuard::Kind::Range)]) return false;
     if (guard.kind == RegionGuard::Kind::Range && state.step != guard.step) return false;
     if (guard.natural && state.position < 0) return false;
-    if (guard.kind == RegionGuard::Kind::Zip && int(state.over.size()) != guard.rank) return false;
-    reach(guard.place, ReachedPlace::How::Iterated, [&](int index) { return state.over[std::size_t(index)].get(); });
-    state.over.clear();
-    iterators.emplace_back(guard.place, std::move(state));
+    if (guard.kind == RegionGuard::Kind::Zip && int(state.count()) != guard.rank) return false;
+    reach(guard.place, ReachedPlace::How::Iterated, [&](int index) { return state.item(std::size_t(index)); });
+    iterators.emplace_back(guard.place, state);
     return true;
   }
 
@@ -368,38 +390,50 @@ void CompiledLoop::note_turn(bool improved, double nanoseconds, std::int64_t pas
   ++turns_;
 }
 
+bool CompiledLoop::is_brief() const { return pass_ > 0 && pass_ * double(last_passes_) < kBrief; }
+
 CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues& values, FrameUpdate& update,
                                         int& instruction) {
-  Entrance entrance{loop_, values, {values.slots.begin(), values.slots.end()}, {}, {}, {}};
-  entrance.objects.resize(values.slots.size() + loop_.reached.size());
+  Room room;
+  Entrance entrance(loop_, values, room.get());
   for (const RegionGuard& guard : loop_.guards)
     if (!entrance.holds(guard)) return Outcome::Other;
   for (const auto& [owner, other] : apart_)
     if (share_attributes(entrance.objects[std::size_t(owner)], entrance.objects[std::size_t(other)]))
       return Outcome::Other;
 
-  std::vector<Cell> inputs;
+  std::pmr::vector<Cell> inputs(room.get());
+  inputs.reserve(loop_.inputs.size());
   for (const RegionInput& input : loop_.inputs) inputs.push_back(entrance.input(input));
-  std::vector<void*> memories;
+  std::pmr::vector<void*> memories(room.get());
+  memories.reserve(loop_.memories.size());
   std::size_t array = 0;
   for (int place : loop_.memories) memories.push_back(place < 0 ? nullptr : entrance.arrays[array++].data);
-  PythonLists lists;
-  RegionHeap heap(&lists);
-  std::vector<Cell> left(most_left_);
+  std::optional<PythonLists> lists;
+  if (loop_.has_lists) lists.emplace();
+  RegionHeap heap(lists ? &*lists : nullptr);
+  std::pmr::vector<Cell> left(most_left_, room.get());
   const CompiledRegion::Asked asked{fj_pending_word(thread), fj_signal_word(thread)};
   const bool improved = takes_improved();
   const CompiledRegion& code = improved ? *improved_->code : *code_;
-  PyThreadState* const self = loop_.has_lists ? nullptr : fj_release_gil();
-  const auto begun = std::chrono::steady_clock::now();
+  // With the GIL it leaves as soon as another thread asks for that.
+  PyThreadState* const self = loop_.has_lists || is_brief() ? nullptr : fj_release_gil();
+  const bool timed = self != nullptr || (improved_ && turns_ < kTurns) || entries_ % kTimed == 0 || is_profiling();
+  const auto begun = timed ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
   const int number = code.run(inputs.data(), memories.data(), left.data(), asked, heap);
-  const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begun;
+  const auto took = timed ? std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begun)
+                          : std::chrono::duration<double, std::nano>();
   if (self != nullptr) fj_take_gil(self);
-  if (is_profiling()) [[unlikely]]
+  if (timed && is_profiling()) [[unlikely]]
     count_profiled_run(profile_id_, loop_.region.name, account_, std::int64_t(took.count()));
 
   ++entries_;
-  passes_ += std::int64_t(left[0]);
-  note_turn(improved, took.count(), std::int64_t(left[0]));
+  last_passes_ = std::int64_t(left[0]);
+  passes_ += last_passes_;
+  if (timed) {
+    pass_ = took.count() / double(std::max<std::int64_t>(last_passes_, 1));
+    note_turn(improved, took.count(), last_passes_);
+  }
   const RegionExit& exit = loop_.exits[std::size_t(number)];
   update.clear();
   for (const Holding& holding : exit.places) entrance.hold_pointers(holding, left.data());

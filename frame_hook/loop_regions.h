@@ -40,6 +40,11 @@ class CompiledLoop {
  private:
   static constexpr std::int64_t kJudged = 16, kWorth = 4;  // passes that pay for one entry
   static constexpr std::int64_t kManyPasses = 4096;
+  static constexpr std::int64_t kTimed = 16;  // each so many-th run is timed, whatever else
+  static constexpr double kBrief = 20000;     // nanoseconds: what is shorter keeps the GIL
+
+  /// As the last runs say.
+  bool is_brief() const;
 
   /// Whether to run the optimised code now. There is a choice while the two are compared: they take turns, because
   /// chunks cost more than they save where inner loops have few passes.
@@ -61,7 +66,8 @@ class CompiledLoop {
   double least_[2] = {1e300, 1e300};    // nanoseconds of a pass: of the quick code, and of the optimised
   std::size_t most_left_ = 1;  // values of an exit
   std::vector<std::pair<int, int>> apart_;  // places of objects of which an attribute is stored: not those of one
-  std::int64_t entries_ = 0, passes_ = 0;
+  std::int64_t entries_ = 0, passes_ = 0, last_passes_ = 0;
+  double pass_ = 0;  // nanoseconds, of the last run that was timed
 };
 
 /// The regions of one loop, by the types they were made for.

@@ -350,11 +350,13 @@ PYBIND11_MODULE(_core, module) {
              [](py::object watcher) { set_compilation_watcher(Ref<>::borrow(watcher.ptr())); });
   module.def("set_comparison_clock", [](py::object clock) {
     if (clock.is_none()) return set_comparison_clock({});
-    set_comparison_clock([clock] {
+    set_comparison_clock([clock](ClockAsked where) {
+      static constexpr const char* kNames[] = {"entered", "begun", "ended"};
       const PendingError pending;
-      return clock().cast<std::uint64_t>();
+      return clock(kNames[int(where)]).cast<std::uint64_t>();
     });
-  }, "What times the calls that decide whether an entry is retired; None: the system's clock.");
+  }, "What times the calls that decide whether an entry is retired, asked where a call is entered, has begun and has "
+     "ended; None: the system's clock.");
   module.def("report", report);
   module.def("begin_profile", begin_profile);
   module.def("end_profile", end_profile);

@@ -25,8 +25,9 @@ bool append_object(std::int64_t list, Ref<> number) {
 
 /// Takes the number.
 void PythonLists::let_go(PyObject* number) {
-  gone_[next_gone_] = Ref<>::steal(number);
-  next_gone_ = (next_gone_ + 1) % gone_.size();
+  if (!gone_) gone_ = std::make_unique<std::array<Ref<>, kGone>>();
+  (*gone_)[next_gone_] = Ref<>::steal(number);
+  next_gone_ = (next_gone_ + 1) % kGone;
 }
 
 /// Takes the number, which is null where there was no memory for it.

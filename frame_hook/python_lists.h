@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "cpython/ref.h"
@@ -55,7 +56,7 @@ class PythonLists final : public RegionLists {
   std::int64_t hold(PyObject* made);
   void keep(Ref<> object);
 
-  std::array<Ref<>, kGone> gone_;  // the last numbers that have gone, in turn
+  std::unique_ptr<std::array<Ref<>, kGone>> gone_;  // the last numbers that have gone, in turn; null: none has
   std::size_t next_gone_ = 0;
   std::vector<Ref<>> held_;
   static constexpr std::int64_t kSwept = 1 << 16;

@@ -36,15 +36,10 @@ PyObject* tuple_item(PyObject* tuple, std::int64_t index) {
   return PyTuple_GET_ITEM(tuple, index);
 }
 
-/// The sequence a list or tuple iterator runs over, through its __reduce__: (iter, (sequence,), position).
+/// The sequence that a list or tuple iterator runs over.
 Ref<> iterated(PyObject* iterator) {
-  static PyObject* reduce = PyUnicode_InternFromString("__reduce__");
-  static PyTypeObject* const known[] = {&PyListIter_Type, &PyTupleIter_Type};
-  if (Py_TYPE(iterator) != known[0] && Py_TYPE(iterator) != known[1]) return {};
-  auto parts = Ref<>::steal(PyObject_CallMethodNoArgs(iterator, reduce));
-  PyObject* sequence = parts ? tuple_item(tuple_item(parts.get(), 1), 0) : nullptr;
-  PyErr_Clear();
-  return Ref<>::borrow(sequence);
+  const bool known = Py_TYPE(iterator) == &PyListIter_Type || Py_TYPE(iterator) == &PyTupleIter_Type;
+  return Ref<>::borrow(known ? fj_iterator(iterator).over : nullptr);
 }
 
 /// Key equality as identity of what is fetched: True and 1 are one dict key, but not one constant.

@@ -11,8 +11,8 @@
 namespace fj {
 namespace {
 
-std::function<std::uint64_t()>& given_clock() {
-  static auto* clock = new std::function<std::uint64_t()>;  // never destroyed: it may hold a Python object
+std::function<std::uint64_t(ClockAsked)>& given_clock() {
+  static auto* clock = new std::function<std::uint64_t(ClockAsked)>;  // never destroyed: it may hold a Python object
   return *clock;
 }
 
@@ -25,14 +25,14 @@ std::string duration(std::uint64_t nanoseconds) {
 
 }  // namespace
 
-std::uint64_t comparison_clock() {
-  if (given_clock()) return given_clock()();
+std::uint64_t comparison_clock(ClockAsked where) {
+  if (given_clock()) return given_clock()(where);
   return std::uint64_t(
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
           .count());
 }
 
-void set_comparison_clock(std::function<std::uint64_t()> clock) { given_clock() = std::move(clock); }
+void set_comparison_clock(std::function<std::uint64_t(ClockAsked)> clock) { given_clock() = std::move(clock); }
 
 void EagerRace::Side::add(std::uint64_t nanoseconds) {
   const int held = std::min(calls++, kTimed);
@@ -63,9 +63,8 @@ EagerRace::Verdict EagerRace::took(Turn turn, std::uint64_t nanoseconds) {
   if (calls < kTimed) return Verdict::Open;
   const auto [less, more] = std::minmax({compiled_.least(), eager_.least()});
   if (more < kClose * less && !std::exchange(anew_, true)) return compiled_ = eager_ = {}, Verdict::Open;
-  // What is as fast in both is CPython's: guards, which are not timed, are asked less often then. Work that differs
-  // from call to call can have given one side its easiest ones: the third must say the same. The middle one of a busy
-  // machine has waited.
+  // What is as fast in both is CPython's. Work that differs from call to call can have given one side its easiest
+  // ones: the third must say the same. The middle one of a busy machine has waited.
   const bool loses = compiled_.least() > eager_.least() && compiled_.third() >= eager_.third();
   return loses ? Verdict::Retire : Verdict::Keep;
 }

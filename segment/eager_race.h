@@ -4,7 +4,8 @@
 /// entry of which that is thinkable has EagerRaces: after some calls that warm both sides up, a few calls run compiled
 /// and are timed, and as many run in CPython *in place of* compiled (a call's effects happen once). The least time of
 /// each side decides. Where an entry is kept, a call pays for the test of a pointer, or of a bit where sizes change;
-/// where it is retired, CPython runs the calls from then on, behind the entry's guards. All with the GIL held.
+/// where it is retired, CPython runs the calls from then on, most of them by their look alone: the search for the
+/// segment and its guards are time of the compiled side. All with the GIL held.
 #pragma once
 
 #include <array>
@@ -91,9 +92,12 @@ class EagerRaces {
   std::map<int, EagerRace> open_;
 };
 
+/// Where in a call the clock is asked: before its segment is looked for, before the segment or CPython runs, and when it
+/// is done.
+enum class ClockAsked : std::uint8_t { Entered, Begun, Ended };
 /// Nanoseconds since some moment.
-std::uint64_t comparison_clock();
+std::uint64_t comparison_clock(ClockAsked where);
 /// For tests; empty: the system's steady clock.
-void set_comparison_clock(std::function<std::uint64_t()> clock);
+void set_comparison_clock(std::function<std::uint64_t(ClockAsked)> clock);
 
 }  // namespace fj

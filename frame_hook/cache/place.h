@@ -32,6 +32,7 @@ struct Place {
   bool exhausted = false;  // no further segment, ever: what matches nothing runs in CPython from here
   bool frameless = false;  // some segment here may be: see Segment::may_be_frameless
   MemoryWait memory;        // of the pieces that were to be made here
+  bool compares = false;    // the last call was one of a comparison with CPython
   std::uint32_t refused = 0;  // calls that matched nothing and got no segment: those here had not paid for themselves
 
   /// Segments that have not paid for themselves yet are at most `limit`, and one more each time that the calls refused

@@ -124,10 +124,10 @@ def test_what_can_not_be_one_graph_stays_two(library):
             x += 1
         return x * 2
 
-    for f in (notes, returns_what_it_is_given, writes):
+    for f, count in (notes, 2), (returns_what_it_is_given, 1), (writes, 2):  # what only returns runs in CPython
         x = library.ones(4, dtype=library.float64)
         compiled = used(f, x * 1)
-        assert pieces(compiled, x * 1) == 2
+        assert pieces(compiled, x * 1) == count
         for value in (1, -1):
             given = x * value, x * value
             assert_same(compiled(given[0]), f(given[1]))

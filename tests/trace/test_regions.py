@@ -675,3 +675,61 @@ def test_questions_about_numbers():
     odd = FLOATS.copy()
     odd[::7], odd[1::9] = np.nan, np.inf
     check(f, (odd, 0.5), (odd.astype(np.float32), 3), (FLOATS, np.float32(np.inf)))
+
+
+def over_range(n):
+    total, text = 0, ""
+    for i in range(11, n, 3):
+        if i == 23:
+            text = f"{i}"
+        total += i
+    return total, text
+
+
+def over_falling_range(n):
+    total, text = 0, ""
+    for i in range(n, -n, -7):
+        if i == n - 21:
+            text = f"{i}"
+        total = (total * 3 + i) & 0xFFFF
+    return total, text
+
+
+def over_items(items):
+    total, text = 0, ""
+    for x in items:
+        if x == 5:
+            text = f"{x}"
+        total += int(x)
+    return total, text
+
+
+def enumerated(items):
+    total, text = 0, ""
+    for i, x in enumerate(items, 7):
+        if i == 10:
+            text = f"{i}"
+        total += int(x) * i
+    return total, text
+
+
+def zipped(items, n):
+    total, text = 0, ""
+    for i, (x, y) in enumerate(zip(items, range(5, n, 2))):
+        if i == 4:
+            text = f"{i}"
+        total += int(x) * i + y
+    return total, text
+
+
+@pytest.mark.parametrize("function, arguments", [
+    (over_range, (9000,)), (over_falling_range, (9000,)), (over_items, (list(range(40)),)), (over_items, (np.arange(40),)),
+    (over_items, (bytes(range(40)),)), (enumerated, (list(range(40)),)), (enumerated, (np.arange(40),)), (zipped, (list(range(40)), 300)),
+    (zipped, (np.arange(40), 70)),
+], ids=lambda value: getattr(value, "__name__", ""))
+def test_a_region_goes_on_where_an_iterator_stands(function, arguments):
+    compiled, before = compile(function), framejit.cache_info()["regions_entered"]
+    for _ in range(3):
+        assert same(compiled(*arguments), function(*arguments))
+    # Each call leaves it for the text and comes back.
+    assert framejit.cache_info()["regions_entered"] == before + 6

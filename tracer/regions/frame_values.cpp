@@ -7,50 +7,20 @@
 namespace fj {
 
 IteratorState read_iterator(PyObject* object) {
-  IteratorState state;
-  PyTypeObject* const bytes_type = once([] {
-    const Ref<> bytes = Ref<>::steal(PyBytes_FromStringAndSize("", 0));
-    const Ref<> iterator = bytes ? Ref<>::steal(PyObject_GetIter(bytes.get())) : Ref<>();
-    PyErr_Clear();
-    return iterator ? Py_TYPE(iterator.get()) : nullptr;
-  });
-  if (const auto range = range_position(object)) {
-    state.position = range->next;
-    state.end = range->end;
-    state.step = range->step;
-    state.kind = IteratorState::Kind::Range;
-    return state;
+  const FjIterator found = fj_iterator(object);
+  switch (found.kind) {
+    case FJ_ITERATOR_RANGE: {
+      const auto range = range_position(object);
+      if (!range) return {};
+      return {IteratorState::Kind::Range, range->next, range->end, range->step, nullptr};
+    }
+    case FJ_ITERATOR_ITEMS:
+      if (Py_TYPE(object) == &PyTupleIter_Type) return {};
+      return {IteratorState::Kind::Items, found.next, 0, 1, found.over};
+    case FJ_ITERATOR_ENUMERATE: return {IteratorState::Kind::Enumerate, found.next, 0, 1, found.over};
+    case FJ_ITERATOR_ZIP: return {IteratorState::Kind::Zip, 0, 0, 1, found.over};
+    default: return {};
   }
-  const bool items = Py_TYPE(object) == &PySeqIter_Type || Py_TYPE(object) == bytes_type ||
-                     Py_TYPE(object) == &PyListIter_Type;
-  const bool zip = Py_TYPE(object) == &PyZip_Type, enumerate = Py_TYPE(object) == &PyEnum_Type;
-  if (!items && !zip && !enumerate) return state;
-  // zip(strict=True) has a third item, exhausted iterators have another first one.
-  const Ref<> reduced = Ref<>::steal(PyObject_CallMethod(object, "__reduce__", nullptr));
-  if (!reduced || !PyTuple_Check(reduced.get()) || PyTuple_GET_SIZE(reduced.get()) < 2) return PyErr_Clear(), state;
-  PyObject* const arguments = PyTuple_GET_ITEM(reduced.get(), 1);
-  PyObject* const extra = PyTuple_GET_SIZE(reduced.get()) > 2 ? PyTuple_GET_ITEM(reduced.get(), 2) : Py_None;
-  if (!PyTuple_Check(arguments)) return state;
-  const auto number = [](PyObject* value, std::int64_t& to) {
-    int overflow = 0;
-    to = PyLong_Check(value) ? PyLong_AsLongLongAndOverflow(value, &overflow) : 0;
-    return PyLong_Check(value) && !overflow;
-  };
-  if (zip || enumerate) {
-    if (zip && extra != Py_None) return state;
-    const Py_ssize_t count = enumerate ? 1 : PyTuple_GET_SIZE(arguments);
-    if (enumerate && (PyTuple_GET_SIZE(arguments) != 2 || !number(PyTuple_GET_ITEM(arguments, 1), state.position)))
-      return state;
-    for (Py_ssize_t i = 0; i < count; ++i) state.over.push_back(Ref<>::borrow(PyTuple_GET_ITEM(arguments, i)));
-    state.kind = zip ? IteratorState::Kind::Zip : IteratorState::Kind::Enumerate;
-    return state;
-  }
-  if (PyTuple_GET_SIZE(arguments) != 1) return state;
-  PyObject* const of = PyTuple_GET_ITEM(arguments, 0);
-  if (extra == Py_None || !number(extra, state.position)) return state;
-  state.over.push_back(Ref<>::borrow(of));
-  state.kind = IteratorState::Kind::Items;
-  return state;
 }
 
 ValueId RegionBuilder::input(RegionInput::Kind kind, int place, DType dtype, int axis, bool natural) {
@@ -97,7 +67,7 @@ Known RegionBuilder::resolve_iterator(int place, const IteratorState& state) {
   const auto child = [&](std::size_t i) {
     Known entry;
     entry.kind = Known::Kind::Entry;
-    entry.place = reach(ReachedPlace::How::Iterated, place, int(i), state.over[i].get());
+    entry.place = reach(ReachedPlace::How::Iterated, place, int(i), state.item(i));
     return resolve(entry);
   };
   switch (state.kind) {
@@ -129,9 +99,9 @@ Known RegionBuilder::resolve_iterator(int place, const IteratorState& state) {
     default:
       made.kind = Known::Kind::Zip;
       guard.kind = RegionGuard::Kind::Zip;
-      guard.rank = int(state.over.size());
+      guard.rank = int(state.count());
       made_.guards.push_back(guard);
-      for (std::size_t i = 0; i < state.over.size(); ++i) made.items.push_back(child(i));
+      for (std::size_t i = 0; i < state.count(); ++i) made.items.push_back(child(i));
       break;
   }
   for (const Known& item : made.items)

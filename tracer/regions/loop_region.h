@@ -159,7 +159,10 @@ inline constexpr std::int64_t kMostElements = 1 << 18;
 struct IteratorState {
   enum class Kind : std::uint8_t { None, Range, Items, Enumerate, Zip } kind = Kind::None;
   std::int64_t position = 0, end = 0, step = 1;
-  std::vector<Ref<>> over;
+  PyObject* over = nullptr;  // what it goes through (borrowed); of zip a tuple
+
+  std::size_t count() const { return kind == Kind::Zip ? std::size_t(PyTuple_GET_SIZE(over)) : 1; }
+  PyObject* item(std::size_t i) const { return kind == Kind::Zip ? PyTuple_GET_ITEM(over, Py_ssize_t(i)) : over; }
 };
 IteratorState read_iterator(PyObject* object);
 
