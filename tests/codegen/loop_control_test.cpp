@@ -1,4 +1,6 @@
 // Loops as steps of a program: states that change places, passes with products and branches, sizes, no pass at all.
+#include <cstring>
+
 #include <gtest/gtest.h>
 
 #include "tests/codegen/harness.h"

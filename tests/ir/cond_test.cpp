@@ -1,4 +1,6 @@
 // Branches in the graph: text, checks, what passes make of them, and the evaluator.
+#include <cstring>
+
 #include <gtest/gtest.h>
 
 #include "graph_ir/evaluate/evaluate.h"
