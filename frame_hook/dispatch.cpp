@@ -229,7 +229,7 @@ std::shared_ptr<CompiledLoop> make_region(const FjCode& code, const Loop& loop, 
   std::exception_ptr failure;
   try {
     const NoFork section;
-    compiled = compile_region(built->region, target_for(""), tier == "optimised" ? Tier::Optimised : Tier::Quick);
+    compiled = compile_region(built->region, target_for(""), tier == "optimised" ? LoopForm::Chunks : LoopForm::Plain);
   } catch (...) {
     failure = std::current_exception();
   }
@@ -240,7 +240,7 @@ std::shared_ptr<CompiledLoop> make_region(const FjCode& code, const Loop& loop, 
   account.name = "line " + std::to_string(code.instrs[loop.header].line);
   account.lines = {text_of(reinterpret_cast<PyCodeObject*>(code.code)->co_filename) + ":" +
                    std::to_string(code.instrs[loop.header].line)};
-  return std::make_shared<CompiledLoop>(std::move(*built), std::move(compiled), tier == "auto", std::move(account));
+  return std::make_shared<CompiledLoop>(std::move(*built), std::move(compiled), tier, std::move(account));
 }
 
 void note_region(FunctionState& state, int line, const LoopRegion& loop) {

@@ -327,6 +327,33 @@ struct Entrance {
   }
 };
 
+/// From the first byte of an array to behind the last one.
+std::pair<std::uintptr_t, std::uintptr_t> extent(const ArrayView& view) {
+  std::intptr_t first = 0, last = 0;
+  const auto size = std::int64_t(size_in_bytes(view.dtype));
+  for (int axis = 0; axis < view.rank; ++axis) {
+    if (view.shape[axis] == 0) return {};
+    const std::int64_t way = (view.shape[axis] - 1) * (view.strides[axis] / view.stride_unit) * size;
+    (way < 0 ? first : last) += way;
+  }
+  const auto begin = reinterpret_cast<std::uintptr_t>(view.data);
+  return {begin + std::uintptr_t(first), begin + std::uintptr_t(last + size)};
+}
+
+/// Whether no array of which elements are stored lies where another one does. What is stored in none is as if disjoint.
+bool are_disjoint(std::span<const ArrayView> arrays, const std::vector<char>& stores) {
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    if (!stores[i]) continue;
+    const auto [begin, end] = extent(arrays[i]);
+    for (std::size_t j = 0; j < arrays.size(); ++j) {
+      if (j == i || (stores[j] && j < i)) continue;
+      const auto [other, other_end] = extent(arrays[j]);
+      if (begin < other_end && other < end) return false;
+    }
+  }
+  return true;
+}
+
 int traverse_holding(const Holding& holding, visitproc visit, void* arg) {
   Py_VISIT(holding.object.get());
   for (const Holding& item : holding.items)
@@ -336,12 +363,19 @@ int traverse_holding(const Holding& holding, visitproc visit, void* arg) {
 
 }  // namespace
 
-CompiledLoop::CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code, bool improves, StepAccount account)
-    : loop_(std::move(loop)), code_(std::move(code)), improves_(improves), account_(std::move(account)) {
+CompiledLoop::CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code, std::string tier,
+                           StepAccount account)
+    : loop_(std::move(loop)), code_(std::move(code)), tier_(std::move(tier)), account_(std::move(account)) {
+  std::vector<char> stores(loop_.memories.size());
   for (const region::Block& block : loop_.region.blocks) {
     most_left_ = std::max(most_left_, block.end.leave.values.size());
-    for (const region::Instruction& made : block.body) most_left_ = std::max(most_left_, made.leave.values.size());
+    for (const region::Instruction& made : block.body) {
+      most_left_ = std::max(most_left_, made.leave.values.size());
+      if (made.code == region::Code::Store) stores[std::size_t(made.memory)] = 1;
+    }
   }
+  for (std::size_t i = 0; i < stores.size(); ++i)
+    if (loop_.memories[i] >= 0) stores_.push_back(stores[i]);
   for (const RegionGuard& guard : loop_.guards)
     for (const RegionGuard& other : loop_.guards)
       if (guard.writes && guard.is_alias_of(other)) apart_.emplace_back(guard.owner, other.owner);
@@ -364,30 +398,35 @@ bool CompiledLoop::possible() {
   return (numpy_trapped_conditions() & (kFloatUnderflow | (kFloatUnderflow << 16))) == 0;
 }
 
-bool CompiledLoop::takes_improved() {
-  if (improves_ && entries_ > 0 && passes_ >= kManyPasses) {
-    improves_ = false;
-    improved_ = std::make_shared<Improved>();
-    run_in_background([improved = improved_, region = loop_.region] {
+bool CompiledLoop::takes(Improved& improved, bool disjoint) {
+  const bool at_once = tier_ == "optimised" && disjoint;
+  if (!improved.made && (at_once || (tier_ == "auto" && entries_ > 0 && passes_ >= kManyPasses))) {
+    improved.made = std::make_shared<Made>();
+    region::Region region = loop_.region;
+    region.disjoint = disjoint;
+    const LoopForm form = grants_ ? LoopForm::GrantingChunks : LoopForm::Chunks;
+    auto make = [made = improved.made, region = std::move(region), form] {
       try {
-        improved->code = compile_region(region, target_for(""), Tier::Optimised);
-        improved->made.store(true, std::memory_order_release);
+        made->code = compile_region(region, target_for(""), form);
+        made->done.store(true, std::memory_order_release);
       } catch (const std::exception& error) {
-        // The quick code is right; this is a bug of ours all the same.
+        // The other code is right; this is a bug of ours all the same.
         log(Artifact::fallbacks,
             std::string("framejit: the optimised code of a loop could not be made: ") + error.what(),
             LogLevel::warning);
       }
-    });
+    };
+    if (at_once) make();
+    else run_in_background(std::move(make));
   }
-  if (!improved_ || !improved_->made.load(std::memory_order_acquire)) return false;
-  return turns_ < kTurns ? turns_ % 2 == 1 : least_[1] < least_[0];
+  if (!improved.is_there()) return false;
+  return improved.turns < kTurns ? improved.turns % 2 == 1 : improved.least[1] < improved.least[0];
 }
 
-void CompiledLoop::note_turn(bool improved, double nanoseconds, std::int64_t passes) {
-  if (turns_ >= kTurns || passes == 0 || !improved_ || !improved_->made.load(std::memory_order_acquire)) return;
-  least_[improved] = std::min(least_[improved], nanoseconds / double(passes));
-  ++turns_;
+void CompiledLoop::note_turn(Improved& improved, bool taken, double nanoseconds, std::int64_t passes) {
+  if (improved.turns >= kTurns || passes == 0 || !improved.is_there()) return;
+  improved.least[taken] = std::min(improved.least[taken], nanoseconds / double(passes));
+  ++improved.turns;
 }
 
 bool CompiledLoop::is_brief() const { return pass_ > 0 && pass_ * double(last_passes_) < kBrief; }
@@ -414,11 +453,16 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   RegionHeap heap(lists ? &*lists : nullptr);
   std::pmr::vector<Cell> left(most_left_, room.get());
   const CompiledRegion::Asked asked{fj_pending_word(thread), fj_signal_word(thread)};
-  const bool improved = takes_improved();
-  const CompiledRegion& code = improved ? *improved_->code : *code_;
+  const bool disjoint = are_disjoint(entrance.arrays, stores_);
+  Improved& improved = improved_[disjoint];
+  const bool taken = takes(improved, disjoint);
+  // Held: other threads may find meanwhile that it had to be undone.
+  const std::shared_ptr<Made> held = taken ? improved.made : nullptr;
+  const CompiledRegion& code = held ? *held->code : *code_;
   // With the GIL it leaves as soon as another thread asks for that.
   PyThreadState* const self = loop_.has_lists || is_brief() ? nullptr : fj_release_gil();
-  const bool timed = self != nullptr || (improved_ && turns_ < kTurns) || entries_ % kTimed == 0 || is_profiling();
+  const bool timed =
+      self != nullptr || (improved.made && improved.turns < kTurns) || entries_ % kTimed == 0 || is_profiling();
   const auto begun = timed ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
   const int number = code.run(inputs.data(), memories.data(), left.data(), asked, heap);
   const auto took = timed ? std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begun)
@@ -432,7 +476,12 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   passes_ += last_passes_;
   if (timed) {
     pass_ = took.count() / double(std::max<std::int64_t>(last_passes_, 1));
-    note_turn(improved, took.count(), last_passes_);
+    note_turn(improved, taken, took.count(), last_passes_);
+  }
+  undone_ += heap.undone();
+  if (grants_ && undone_ >= kUndone) {
+    grants_ = false;
+    for (Improved& one : improved_) one = {};
   }
   const RegionExit& exit = loop_.exits[std::size_t(number)];
   update.clear();

@@ -19,9 +19,9 @@ namespace fj {
 
 class CompiledLoop {
  public:
-  /// `improves`: the code is quick; once it has run many passes, optimised code is made beside the program. `account`:
-  /// the loop in the words of a profile.
-  CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code, bool improves, StepAccount account);
+  /// `tier`: auto: the code is quick; once it has run many passes, code in chunks is made beside the program. optimised:
+  /// it is in chunks. `account`: the loop in the words of a profile.
+  CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code, std::string tier, StepAccount account);
 
   /// Numbers too small are the one condition of NumPy's that the code does not look for: nobody may ask for it.
   static bool possible();
@@ -46,24 +46,33 @@ class CompiledLoop {
   /// As the last runs say.
   bool is_brief() const;
 
-  /// Whether to run the optimised code now. There is a choice while the two are compared: they take turns, because
-  /// chunks cost more than they save where inner loops have few passes.
-  bool takes_improved();
-  void note_turn(bool improved, double nanoseconds, std::int64_t passes);
-  struct Improved {
+  /// Code whose loops run in chunks. While it is compared with the other code the two take turns, because chunks cost
+  /// more than they save where inner loops have few passes.
+  struct Made {
     std::unique_ptr<CompiledRegion> code;
-    std::atomic<bool> made = false;
+    std::atomic<bool> done = false;
+  };
+  struct Improved {
+    std::shared_ptr<Made> made;           // of the background too; null: nobody has asked for it
+    int turns = 0;
+    double least[2] = {1e300, 1e300};     // nanoseconds of a pass: of the other code, and of this
+    bool is_there() const { return made && made->done.load(std::memory_order_acquire); }
   };
   static constexpr int kTurns = 16;
+  /// Whether to run it now.
+  bool takes(Improved& improved, bool disjoint);
+  static constexpr int kUndone = 16;
+  static void note_turn(Improved& improved, bool taken, double nanoseconds, std::int64_t passes);
 
   LoopRegion loop_;
   std::unique_ptr<CompiledRegion> code_;
-  bool improves_;
+  std::string tier_;
   StepAccount account_;
   const std::uint64_t profile_id_ = new_profile_id();
-  std::shared_ptr<Improved> improved_;  // of the background too
-  int turns_ = 0;
-  double least_[2] = {1e300, 1e300};    // nanoseconds of a pass: of the quick code, and of the optimised
+  Improved improved_[2];                // for memories that may share elements, and for those that share none
+  bool grants_ = true;                  // chunks may take something for granted: it was not so seldom enough
+  int undone_ = 0;
+  std::vector<char> stores_;            // by memory, heaps left out: elements of it are stored
   std::size_t most_left_ = 1;  // values of an exit
   std::vector<std::pair<int, int>> apart_;  // places of objects of which an attribute is stored: not those of one
   std::int64_t entries_ = 0, passes_ = 0, last_passes_ = 0;

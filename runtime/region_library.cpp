@@ -77,6 +77,7 @@ std::int64_t allocate(RegionHeap& heap, std::int64_t bytes) { return heap.alloca
 void mark(RegionHeap& heap, std::int64_t address) { heap.mark(address); }
 void release(RegionHeap& heap, std::int64_t address) { heap.release(address); }
 void sweep(RegionHeap& heap) { heap.sweep(); }
+void note_undone(RegionHeap& heap) { heap.note_undone(); }
 
 template <class T>
 constexpr DType dtype_of() {

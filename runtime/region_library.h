@@ -68,6 +68,9 @@ class RegionHeap {
   /// Nobody needs it any more.
   void release(std::int64_t address);
   RegionLists& lists() { return *lists_; }
+  /// Passes that took for granted what was not so have run again.
+  void note_undone() { ++undone_; }
+  int undone() const { return undone_; }
 
  private:
   struct Block {
@@ -76,6 +79,7 @@ class RegionHeap {
   };
   std::vector<Block> blocks_;
   RegionLists* lists_;
+  int undone_ = 0;
 };
 
 /// A function of region_library.def. It takes the heap, then its operands; matrices and vectors as address, sizes and

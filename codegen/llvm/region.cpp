@@ -55,8 +55,13 @@ class RegionEmitter {
       }
       values_[input.index] = given;
     }
-    for (std::size_t i = 0; i < region_.memories.size(); ++i)
-      memories_.push_back(b.CreateLoad(pointer, b.CreateConstGEP1_64(pointer, function_->getArg(1), i)));
+    std::size_t given = 0;
+    for (const region::Memory& memory : region_.memories)
+      memories_.push_back(
+          memory.scratch
+              ? static_cast<Value*>(b.CreateAlloca(
+                    llvm::ArrayType::get(ops_.memory_element(memory.dtype), std::uint64_t(memory.scratch))))
+              : b.CreateLoad(pointer, b.CreateConstGEP1_64(pointer, function_->getArg(1), given++)));
     for (std::size_t i = 0; i < asked_.size(); ++i)
       asked_[i] = b.CreateLoad(pointer, b.CreateConstGEP1_64(pointer, function_->getArg(3), i));
     b.CreateBr(blocks_[0]);
@@ -173,15 +178,32 @@ class RegionEmitter {
     return b.CreateCall(callee, arguments);
   }
 
-  /// Of the loads and stores of one number, as LLVM's alias analysis has it.
-  llvm::MDNode* scope(int apart) {
-    llvm::MDNode*& scope = scopes_[apart];
+  /// Of the loads and stores of one number, as LLVM's alias analysis has it; or of one memory.
+  llvm::MDNode* scope(std::map<int, llvm::MDNode*>& scopes, int number) {
+    llvm::MDNode*& scope = scopes[number];
     llvm::MDBuilder made(module_.getContext());
     if (scope == nullptr) {
-      if (domain_ == nullptr) domain_ = made.createAnonymousAliasScopeDomain();
-      scope = llvm::MDNode::get(module_.getContext(), {made.createAnonymousAliasScope(domain_)});
+      llvm::MDNode*& domain = &scopes == &scopes_ ? domain_ : memory_domain_;
+      if (domain == nullptr) domain = made.createAnonymousAliasScopeDomain();
+      scope = llvm::MDNode::get(module_.getContext(), {made.createAnonymousAliasScope(domain)});
     }
     return scope;
+  }
+  /// What the region allocates is one memory, whatever it holds.
+  int place_of(std::size_t memory) const { return region_.memories[memory].heap ? -1 : int(memory); }
+  void say_what_it_is_apart_from(llvm::Instruction* made, const Instruction& instruction) {
+    llvm::MDNode *own = nullptr, *others = nullptr;
+    if (instruction.apart >= 0)
+      (instruction.code == region::Code::Load ? others : own) = scope(scopes_, instruction.apart);
+    const auto memory = std::size_t(instruction.memory);
+    if (region_.disjoint && !region_.memories[memory].scratch) {
+      own = llvm::MDNode::concatenate(own, scope(memory_scopes_, place_of(memory)));
+      for (std::size_t i = 0; i < region_.memories.size(); ++i)
+        if (!region_.memories[i].scratch && place_of(i) != place_of(memory))
+          others = llvm::MDNode::concatenate(others, scope(memory_scopes_, place_of(i)));
+    }
+    if (own != nullptr) made->setMetadata(llvm::LLVMContext::MD_alias_scope, own);
+    if (others != nullptr) made->setMetadata(llvm::LLVMContext::MD_noalias, others);
   }
 
   Value* emit(const Instruction& instruction) {
@@ -234,13 +256,13 @@ class RegionEmitter {
       case region::Code::Load: {
         const DType dtype = region_.type(instruction.result);
         auto* loaded = b.CreateLoad(ops_.memory_element(dtype), element(instruction));
-        if (instruction.apart >= 0) loaded->setMetadata(llvm::LLVMContext::MD_noalias, scope(instruction.apart));
+        say_what_it_is_apart_from(loaded, instruction);
         return ops_.from_memory(dtype, loaded);
       }
       case region::Code::Store: {
         const ValueId stored = instruction.operands[1];
         auto* made = b.CreateStore(ops_.to_memory(region_.type(stored), value(stored)), element(instruction));
-        if (instruction.apart >= 0) made->setMetadata(llvm::LLVMContext::MD_alias_scope, scope(instruction.apart));
+        say_what_it_is_apart_from(made, instruction);
         return nullptr;
       }
       case region::Code::LeaveIf: leave_if(value(instruction.operands[0]), instruction.leave); return nullptr;
@@ -297,8 +319,8 @@ class RegionEmitter {
   std::vector<Value*> values_, memories_;
   std::map<std::pair<int, std::vector<ValueId>>, BasicBlock*> ways_out_;  // of the block that is being made
   std::array<Value*, 2> asked_{};  // where the bytes are that say so
-  llvm::MDNode* domain_ = nullptr;
-  std::map<int, llvm::MDNode*> scopes_;
+  llvm::MDNode *domain_ = nullptr, *memory_domain_ = nullptr;
+  std::map<int, llvm::MDNode*> scopes_, memory_scopes_;
 };
 
 struct EmittedRegion {
@@ -306,16 +328,18 @@ struct EmittedRegion {
   std::unique_ptr<llvm::Module> module;
 };
 
-void emit_region(const Region& region, const Target& target, Tier tier, EmittedRegion& emitted) {
+void emit_region(const Region& region, const Target& target, LoopForm form, EmittedRegion& emitted) {
   emitted.module = make_module(emitted.context, target);
-  RegionEmitter(tier == Tier::Quick ? region : region::in_chunks(region), target.machine, *emitted.module).run();
+  RegionEmitter(form == LoopForm::Plain ? region : region::in_chunks(region, form == LoopForm::GrantingChunks),
+                target.machine, *emitted.module)
+      .run();
 }
 
 }  // namespace
 
-std::unique_ptr<CompiledRegion> compile_region(const Region& region, const Target& target, Tier tier) {
+std::unique_ptr<CompiledRegion> compile_region(const Region& region, const Target& target, LoopForm form) {
   EmittedRegion emitted;
-  emit_region(region, target, tier, emitted);
+  emit_region(region, target, form, emitted);
   auto compiled = std::make_unique<CompiledRegion>();
   compiled->code_ = link(generate(*emitted.module, target, Tier::Optimised, Passes::Loops), kKernelSymbol,
                          region.name + ": loop");
@@ -325,7 +349,9 @@ std::unique_ptr<CompiledRegion> compile_region(const Region& region, const Targe
 
 std::string region_listing(const Region& region, const Target& target) {
   EmittedRegion emitted;
-  emit_region(region, target, Tier::Optimised, emitted);
+  Region disjoint = region;
+  disjoint.disjoint = true;
+  emit_region(disjoint, target, LoopForm::GrantingChunks, emitted);
   return listing(*emitted.module, target, Passes::Loops);
 }
 

@@ -16,6 +16,7 @@
 namespace fj {
 
 class Code;
+enum class LoopForm : std::uint8_t;
 
 class CompiledRegion {
  public:
@@ -31,16 +32,18 @@ class CompiledRegion {
   }
 
  private:
-  friend std::unique_ptr<CompiledRegion> compile_region(const region::Region&, const Target&, Tier);
+  friend std::unique_ptr<CompiledRegion> compile_region(const region::Region&, const Target&, LoopForm);
   using Function = int (*)(const Cell*, void* const*, Cell*, const volatile std::uint8_t* const*, RegionHeap*);
   std::shared_ptr<const Code> code_;
   Function function_ = nullptr;
 };
 
-/// The region is verified. Quick: as it is; optimised: innermost loops run in chunks (graph_ir/region/chunks.h), which
-/// takes about twice as long to compile. Both compute the same bits.
-std::unique_ptr<CompiledRegion> compile_region(const region::Region& region, const Target& target, Tier tier);
-/// Optimised LLVM IR and assembly, to read.
+/// How the innermost loops of a region run: as they are, in chunks (graph_ir/region/chunks.h), which takes about twice
+/// as long to compile, or in chunks that take for granted what is mostly so. All compute the same bits.
+enum class LoopForm : std::uint8_t { Plain, Chunks, GrantingChunks };
+/// The region is verified.
+std::unique_ptr<CompiledRegion> compile_region(const region::Region& region, const Target& target, LoopForm form);
+/// Optimised LLVM IR and assembly, to read, as for memories that share no element.
 std::string region_listing(const region::Region& region, const Target& target);
 
 }  // namespace fj

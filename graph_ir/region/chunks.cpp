@@ -1,9 +1,8 @@
-// Start at Chunks::run(). Integers are followed as affine functions of the number of the pass: such a function is
-// between its values in the first and the last pass, so that a comparison of two of them that has one result in both
-// has it in all.
+// Start at Chunks::run(). What is known of the loop: loop_values.h; what is not known before it has run: assumptions.h.
 #include "graph_ir/region/chunks.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -11,8 +10,11 @@
 #include <utility>
 
 #include "graph_ir/ops.h"
+#include "graph_ir/region/assumptions.h"
 #include "graph_ir/region/flow.h"
 #include "graph_ir/region/loop_form.h"
+#include "graph_ir/region/loop_values.h"
+#include "runtime/region_library.h"
 
 namespace fj::region {
 namespace {
@@ -22,29 +24,14 @@ constexpr std::int64_t kFewPasses = 8;     // are not worth the dispatch
 constexpr std::int64_t kSlowPasses = 16;   // before the dispatch is tried again: then four times as many
 constexpr std::int64_t kMostSlowPasses = 1 << 20;  // the most of them
 constexpr std::size_t kMostInstructions = 1000;  // of a loop that is copied
-// Numbers that sums and products are made of are checked to be between -2^31 and 2^31; the results have as many bits as
-// follows from that, and at most 62.
-constexpr int kLeafBits = 31, kMostBits = 62;
-// A number that grows by less than 2^33 in a pass is checked to be between -2^61 and 2^61.
-constexpr int kCounterBits = 61, kGrowthBits = 33;
-
-bool is_checked(const Instruction& made) {
-  return made.code == Code::CheckedAdd || made.code == Code::CheckedSub || made.code == Code::CheckedMul;
-}
+constexpr int kFactorBits = 20;            // of loaded integers of which three are multiplied
+constexpr std::int64_t kUndone = 256;      // passes of a stretch whose stores may be undone
+constexpr std::int64_t kPatience = 32;     // stretches that take nothing for granted, behind one that had to be undone
 
 /// One loop of a region, which is changed.
-class Chunks {
+class Chunks : LoopValues {
  public:
-  Chunks(Region& region, const NaturalLoop& loop)
-      : region_(region), flow_(region), loop_(loop), header_(loop.header), inside_(region.blocks.size()),
-        defined_in_(region.types.size(), -1) {
-    for (int block : loop.blocks) inside_[std::size_t(block)] = 1;
-    for (int block : flow_.order()) {
-      for (ValueId parameter : region.blocks[std::size_t(block)].parameters) defined_in_[parameter.index] = block;
-      for (const Instruction& instruction : region.blocks[std::size_t(block)].body)
-        if (instruction.result.valid()) defined_in_[instruction.result.index] = block;
-    }
-  }
+  Chunks(Region& region, const NaturalLoop& loop, bool granting) : LoopValues(region, loop), granting_(granting) {}
 
   void run() {
     if (!is_worth() || !has_one_way() || !pass_on_exits()) return;
@@ -54,16 +41,11 @@ class Chunks {
     look_at_checks();
     if (ends_.empty()) return;  // how many passes there are is not known before: nor what their numbers will be
     find_counters();
+    if (granting_) take_for_granted();
     make();
   }
 
  private:
-  Block& block(int at) { return region_.blocks[std::size_t(at)]; }
-  bool is_inside(int at) const { return at >= 0 && at < int(inside_.size()) && inside_[std::size_t(at)]; }
-  bool is_defined_inside(ValueId value) const { return is_inside(defined_in_[value.index]); }
-  const Instruction* maker(ValueId value) const { return (*maker_)(value); }
-  std::optional<std::int64_t> constant(ValueId value) const { return maker_->constant(value); }
-
   bool is_worth() {
     std::size_t size = 0;
     bool asks = false, works = false;
@@ -139,252 +121,31 @@ class Chunks {
     return true;
   }
 
-  ValueId new_value(DType dtype) {
-    const ValueId made = region_.new_value(dtype);
-    defined_in_.resize(region_.types.size(), -1);
-    return made;
-  }
-
-  // ---- what is known of the values of the loop
-
-  template <class Visit>
-  void each_jump_back(const Visit& visit) {
-    for (int at : loop_.blocks)
-      for (const Target* target : {&block(at).end.yes, &block(at).end.no})
-        if (target->block == header_) visit(*target);
-  }
-
-  /// Parameters of the header that grow by a constant in each pass, or stay what they are.
-  void find_inductions() {
-    const std::vector<ValueId>& parameters = block(header_).parameters;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      std::optional<std::int64_t> step;
-      bool same = true;
-      each_jump_back([&](const Target& target) {
-        const auto by = maker_->change(target.arguments[i], parameters[i]);
-        same = same && by && (!step || *step == *by);
-        step = by;
-      });
-      if (!same || !step) continue;
-      if (*step == 0) invariant_[parameters[i].index] = true;
-      else if (region_.type(parameters[i]) == DType::I64) steps_[parameters[i].index] = *step;
+  void take_for_granted() {
+    const LoopFacts facts{
+        [&](ValueId value) { return affine(value) ? std::optional(affine(value)->most) : std::nullopt; },
+        [&](ValueId value) { return is_invariant(value); },
+        [&](const Instruction& made) {
+          if (made.code == Code::LeaveIf) return needed_.contains({made.operands[0], false});
+          return is_checked(made) && is_known(made);
+        },
+        [&](int at) { return decided_.contains(at); }};
+    for (int loaded : {kLeafBits, kFactorBits}) {
+      granted_.emplace(region_, flow_, loop_, *maker_, facts);
+      loaded_ = loaded;
+      if (granted_->find(loaded)) break;
+      granted_.reset();
     }
-  }
-
-  /// An integer as a function of the pass.
-  struct Affine {
-    int bits;
-    std::optional<std::int64_t> slope;  // per pass; nothing: it is not known
-    bool is_invariant() const { return slope == 0; }
-  };
-
-  static bool is_pure(Op op) {
-    switch (op) {
-      case Op::add: case Op::sub: case Op::mul: case Op::cast: case Op::where: case Op::minimum: case Op::maximum:
-      case Op::lt: case Op::le: case Op::gt: case Op::ge: case Op::eq: case Op::ne: case Op::bit_and: case Op::bit_or:
-      case Op::bit_xor: case Op::logical_not: return true;
-      default: return false;
-    }
-  }
-
-  /// It is the same in each pass, and computed outside of the loop or from what is.
-  bool is_invariant(ValueId value) {
-    if (!is_defined_inside(value)) return true;
-    const auto known = invariant_.find(value.index);
-    if (known != invariant_.end()) return known->second;
-    const Instruction* made = maker(value);
-    bool is = false;
-    if (made && made->code == Code::Constant) is = true;
-    if (made && (made->code == Code::AddNoWrap || (made->code == Code::Pointwise && is_pure(made->op)))) {
-      is = true;
-      for (ValueId operand : made->operands)
-        is = is && is_invariant(operand) && !is_float(region_.type(operand)) && !is_complex(region_.type(operand));
-    }
-    return invariant_[value.index] = is;
-  }
-
-  const std::optional<Affine>& affine(ValueId value) {
-    const auto known = affine_.find(value.index);
-    if (known != affine_.end()) return known->second;
-    std::optional<Affine> found = look_at(value);
-    if (found && found->bits > kMostBits) found = std::nullopt;
-    return affine_[value.index] = found;
-  }
-
-  std::optional<Affine> look_at(ValueId value) {
-    if (region_.type(value) != DType::I64) return std::nullopt;
-    if (const auto number = constant(value)) {
-      int bits = 1;
-      while (bits < 63 && (*number >> bits) != 0 && (*number >> bits) != -1) ++bits;
-      return Affine{bits + 1, 0};
-    }
-    if (const auto step = steps_.find(value.index); step != steps_.end()) return Affine{kLeafBits, step->second};
-    const Instruction* made = maker(value);
-    if (made && is_defined_inside(value)) {
-      const auto operand = [&](int i) { return affine(made->operands[std::size_t(i)]); };
-      if (const auto does = arithmetic(*made)) {
-        const auto a = operand(0), b = operand(1);
-        if (!a || !b) return std::nullopt;
-        if (does != Op::mul) {
-          Affine sum{std::max(a->bits, b->bits) + 1, std::nullopt};
-          if (a->slope && b->slope) sum.slope = does == Op::sub ? *a->slope - *b->slope : *a->slope + *b->slope;
-          return sum;
-        }
-        Affine product{a->bits + b->bits, std::nullopt};
-        if (product.bits > kMostBits || (!a->is_invariant() && !b->is_invariant())) return std::nullopt;
-        if (a->is_invariant() && b->is_invariant()) product.slope = 0;
-        for (int i : {0, 1})
-          if (const auto by = constant(made->operands[std::size_t(i)]))
-            if (const auto& other = i == 0 ? b : a; other->slope) product.slope = *other->slope * *by;
-        return product;
-      }
-      // An index that may be negative: in the fast copy it is not.
-      if (made->code == Code::Pointwise && made->op == Op::where && is_sign(made->operands[0]) &&
-          can_be(made->operands[0], false)) {
-        const auto of = operand(2);
-        if (of) taken_[value.index] = made->operands[0];
-        return of;
-      }
-    }
-    if (is_invariant(value)) return Affine{kLeafBits, 0};
-    return std::nullopt;
-  }
-
-  bool is_sign(ValueId condition) {
-    const Instruction* made = maker(condition);
-    return made && made->code == Code::Pointwise && made->op == Op::lt && constant(made->operands[1]) == 0;
-  }
-
-  /// What a comparison compares, as signed numbers, and whether it takes them as unsigned ones.
-  struct Compared {
-    ValueId a, b;
-    Op op;
-    bool is_unsigned;
-  };
-  std::optional<Compared> compared(ValueId condition) {
-    const Instruction* made = maker(condition);
-    if (!made || made->code != Code::Pointwise || made->operands.size() != 2) return std::nullopt;
-    Compared found{made->operands[0], made->operands[1], made->op, false};
-    if (region_.type(found.a) != DType::U64) return found;
-    for (ValueId* side : {&found.a, &found.b}) {
-      const Instruction* cast = maker(*side);
-      if (!cast || cast->code != Code::Pointwise || cast->op != Op::cast) return std::nullopt;
-      *side = cast->operands[0];
-    }
-    found.is_unsigned = true;
-    return found;
-  }
-
-  /// Whether two looks, in the first and the last pass, are enough to know that the condition has this value in all.
-  bool can_be(ValueId condition, bool wanted) {
-    if (region_.type(condition) == DType::Bool && is_invariant(condition)) return true;
-    const Instruction* made = maker(condition);
-    if (!made || made->code != Code::Pointwise) return false;
-    if (made->op == Op::logical_not) return can_be(made->operands[0], !wanted);
-    if (made->op == Op::bit_or && !wanted) return can_be(made->operands[0], false) && can_be(made->operands[1], false);
-    if (made->op == Op::bit_and && wanted)
-      return can_be(made->operands[0], true) && can_be(made->operands[1], true);
-    const auto sides = compared(condition);
-    if (!sides) return false;
-    switch (sides->op) {
-      case Op::lt: case Op::le: case Op::gt: case Op::ge: break;
-      case Op::eq: if (!wanted) return false; break;
-      case Op::ne: if (wanted) return false; break;
-      default: return false;
-    }
-    const auto a = affine(sides->a), b = affine(sides->b);
-    if (!a || !b) return false;
-    // 0 <= a < b
-    if (sides->is_unsigned) return sides->op == Op::ge && !wanted && b->is_invariant();
-    return true;
-  }
-
-  void look_at_checks() {
-    for (int at : loop_.blocks) {
-      for (const Instruction& instruction : block(at).body) {
-        if (instruction.code == Code::LeaveIf && can_be(instruction.operands[0], false))
-          needed_.insert({instruction.operands[0], false});
-        if (instruction.result.valid()) affine(instruction.result);
-      }
-      const Terminator& end = block(at).end;
-      if (end.kind != Terminator::Kind::Branch) continue;
-      const bool yes = is_inside(end.yes.block), no = is_inside(end.no.block);
-      if (yes != no && can_be(end.condition, yes)) {
-        needed_.insert({end.condition, yes});
-        ends_.insert({end.condition, yes});
-        decided_[at] = yes;
-      }
-    }
-    for (const auto& [value, condition] : taken_) needed_.insert({condition, false});
-  }
-
-  /// By how many bits a number differs at most from the parameter of the header; nothing: it is not known. `sums`: the
-  /// checked instructions between the two.
-  std::optional<int> growth(ValueId value, ValueId parameter, std::map<std::uint32_t, std::optional<int>>& seen,
-                            std::vector<ValueId>& sums) {
-    if (value == parameter) return 0;
-    if (!is_defined_inside(value)) return std::nullopt;
-    const auto known = seen.find(value.index);
-    if (known != seen.end()) return known->second;
-    seen[value.index] = std::nullopt;
-    std::optional<int> found;
-    const Instruction* made = maker(value);
-    const auto either = [&](std::optional<int> a, std::optional<int> b) {
-      return a && b ? std::optional(std::max(*a, *b)) : std::nullopt;
+    if (!granted_) return;
+    const auto memory = [&](const char* name, DType dtype, std::int64_t elements) {
+      region_.memories.push_back({name + std::to_string(region_.memories.size()), dtype, false, elements});
+      return int(region_.memories.size()) - 1;
     };
-    if (!made) {
-      const int at = defined_in_[value.index];
-      const auto& parameters = block(at).parameters;
-      const auto place = std::size_t(std::find(parameters.begin(), parameters.end(), value) - parameters.begin());
-      if (at == header_) return std::nullopt;
-      found = 0;
-      for (int from : loop_.blocks)
-        for (const Target* target : {&block(from).end.yes, &block(from).end.no})
-          if (target->block == at) found = either(found, growth(target->arguments[place], parameter, seen, sums));
-    } else if (made->code == Code::Pointwise && made->op == Op::where) {
-      found = either(growth(made->operands[1], parameter, seen, sums),
-                     growth(made->operands[2], parameter, seen, sums));
-    } else if (made->code == Code::CheckedAdd || made->code == Code::CheckedSub) {
-      for (int of : {0, 1}) {
-        if (of == 1 && made->code == Code::CheckedSub) break;
-        const auto by = bits(made->operands[std::size_t(1 - of)]);
-        const auto before = by ? growth(made->operands[std::size_t(of)], parameter, seen, sums) : std::nullopt;
-        if (!before) continue;
-        found = std::max(*before, *by) + 1;
-        sums.push_back(value);
-        break;
-      }
-    }
-    return seen[value.index] = found;
-  }
-
-  /// Of a constant, or of a number that is small by its type.
-  std::optional<int> bits(ValueId value) {
-    if (const auto number = constant(value))
-      return *number <= kMostStep && *number >= -kMostStep ? std::optional(22) : std::nullopt;
-    const Instruction* made = maker(value);
-    if (!made || made->code != Code::Pointwise || made->op != Op::cast) return std::nullopt;
-    switch (region_.type(made->operands[0])) {
-      case DType::Bool: case DType::U8: case DType::I8: return 9;
-      case DType::I16: case DType::I32: return 32;
-      default: return std::nullopt;
-    }
-  }
-
-  void find_counters() {
-    const std::vector<ValueId>& parameters = block(header_).parameters;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if (region_.type(parameters[i]) != DType::I64 || affine(parameters[i])) continue;
-      std::map<std::uint32_t, std::optional<int>> seen;
-      std::vector<ValueId> sums;
-      bool known = true;
-      each_jump_back([&](const Target& target) {
-        const auto by = growth(target.arguments[i], parameters[i], seen, sums);
-        known = known && by && *by <= kGrowthBits;
-      });
-      if (!known || sums.empty()) continue;
-      for (ValueId sum : sums) counted_.insert(sum.index);
-      counters_.push_back(parameters[i]);
+    patience_ = memory("patience", DType::I64, 1);
+    for (const Assumptions::Stored& one : granted_->stores) {
+      const DType dtype = region_.memories[std::size_t(one.store->memory)].dtype;
+      undo_.push_back({memory("undo", dtype, one.once ? 1 : kUndone),
+                       one.always ? -1 : memory("stored", DType::Bool, kUndone)});
     }
   }
 
@@ -425,8 +186,8 @@ class Chunks {
     block(at).parameters = made;
     return made;
   }
-  ValueId new_parameter(int at) {
-    const ValueId made = new_value(DType::I64);
+  ValueId new_parameter(int at, DType dtype = DType::I64) {
+    const ValueId made = new_value(dtype);
     block(at).parameters.push_back(made);
     return made;
   }
@@ -435,28 +196,32 @@ class Chunks {
   }
   void jump(Target to) { block(at_).end = {Terminator::Kind::Jump, {}, std::move(to), {}, {}}; }
 
-  /// A value of the loop, as it is in the first of the next passes or in the last one.
-  ValueId in_pass(ValueId value, bool last) {
+  /// Of the next ones.
+  enum class Pass : std::uint8_t { First, Second, Last };
+  /// A value of the loop, as it is in that pass.
+  ValueId in_pass(ValueId value, Pass pass) {
     if (!is_defined_inside(value)) return value;
-    const auto known = in_pass_.find({value.index, last});
+    const auto known = in_pass_.find({value.index, pass});
     if (known != in_pass_.end()) return known->second;
     ValueId made;
-    if (const auto step = steps_.find(value.index); step != steps_.end() && last) {
-      made = op(Op::add, {in_pass(value, false), op(Op::mul, {last_, integer(step->second)}, DType::I64)}, DType::I64);
+    if (const auto step = steps_.find(value.index); step != steps_.end() && pass != Pass::First) {
+      const ValueId by = integer(step->second);
+      made = op(Op::add, {in_pass(value, Pass::First), pass == Pass::Last ? op(Op::mul, {last_, by}, DType::I64) : by},
+                DType::I64);
     } else if (const auto taken = taken_.find(value.index); taken != taken_.end()) {
-      made = in_pass(maker(value)->operands[2], last);
+      made = in_pass(maker(value)->operands[2], pass);
     } else if (!maker(value)) {
-      made = in_pass(value, false);  // a parameter that stays what it is
+      made = in_pass(value, Pass::First);  // a parameter that stays what it is
     } else {
       const Instruction& of = *maker(value);
       Instruction copy = of;
       copy.leave = {};
-      for (ValueId& operand : copy.operands) operand = in_pass(operand, last);
+      for (ValueId& operand : copy.operands) operand = in_pass(operand, pass);
       // Where the type does not hold its result, a number that it is made of is too large, which is checked.
       if (const auto does = arithmetic(of)) copy.code = Code::Pointwise, copy.op = *does;
       made = add(std::move(copy), region_.type(value));
     }
-    in_pass_[{value.index, last}] = made;
+    in_pass_[{value.index, pass}] = made;
     return made;
   }
 
@@ -467,7 +232,7 @@ class Chunks {
     const Instruction* made = maker(value);
     const bool is_made = known != affine_.end() && known->second && made && is_defined_inside(value);
     if (is_made && taken_.contains(value.index)) return leaves_of(made->operands[2], leaves, seen);
-    if (!is_made || !arithmetic(*made)) {
+    if (!is_made || !arithmetic(*made) || is_invariant(value)) {
       leaves.insert(value.index);
       return;
     }
@@ -494,14 +259,15 @@ class Chunks {
     const auto of_low = affine(low)->slope, of_high = affine(high)->slope;
     if (!of_low || !of_high || *of_low <= *of_high) return std::nullopt;
     const std::int64_t by = *of_low - *of_high;
-    ValueId distance = op(Op::sub, {in_pass(high, false), in_pass(low, false)}, DType::I64);
+    ValueId distance = op(Op::sub, {in_pass(high, Pass::First), in_pass(low, Pass::First)}, DType::I64);
     if (more + by - 1 != 0) distance = plus(distance, more + by - 1);
     return by == 1 ? distance : op(Op::floor_div, {distance, integer(by)}, DType::I64);
   }
 
   void make() {
     parameters_ = block(header_).parameters;
-    dispatch_ = new_block(), check_ = new_block(), half_ = new_block(), fast_ = new_block();
+    dispatch_ = new_block(), check_ = new_block(), half_ = new_block();
+    if (!granted_) fast_ = new_block();
     // The instructions of the header go into a block of their own, behind the count of passes.
     const int inner = new_block();
     block(inner).body = std::move(block(header_).body);
@@ -512,7 +278,8 @@ class Chunks {
     for (int at : loop_.blocks)
       if (at != header_) blocks.push_back(at);
     make_dispatch();
-    make_copy(blocks);
+    if (granted_) make_granted_copy(blocks);
+    else make_copy(blocks);
     count_passes(inner, blocks);
     for (int at : flow_.order()) {
       if (is_inside(at)) continue;
@@ -523,13 +290,17 @@ class Chunks {
           target->arguments.insert(target->arguments.end(), {integer(kChunk), integer(kSlowPasses)});
         }
     }
+    if (!granted_) return;
+    at_ = 0;
+    store(patience_, integer(0), integer(0));
   }
 
   /// How many passes, and whether the checks hold in them.
   void make_dispatch() {
-    const std::vector<ValueId> given = new_parameters(dispatch_, parameters_);
+    given_ = new_parameters(dispatch_, parameters_);
+    const std::vector<ValueId>& given = given_;
     const ValueId most = new_parameter(dispatch_), slow = new_parameter(dispatch_);
-    for (std::size_t i = 0; i < given.size(); ++i) in_pass_[{parameters_[i].index, false}] = given[i];
+    for (std::size_t i = 0; i < given.size(); ++i) in_pass_[{parameters_[i].index, Pass::First}] = given[i];
     at_ = dispatch_;
     ValueId n = most;
     for (const auto& [condition, wanted] : ends_)
@@ -540,9 +311,12 @@ class Chunks {
 
     at_ = check_;
     last_ = plus(n, -1);
+    passes_ = n, slow_ = slow;
+    if (granted_) pick_ = new_block();
     const std::optional<ValueId> holds = all_checks();
-    if (holds) branch(*holds, to(fast_, given, {n}), {half_, {}});
-    else jump(to(fast_, given, {n}));
+    const Target on = granted_ ? Target{pick_, {}} : to(fast_, given, {n});
+    if (holds) branch(*holds, on, {half_, {}});
+    else jump(on);
 
     at_ = half_;
     const ValueId fewer = op(Op::shift_right, {n, integer(1)}, DType::I64);
@@ -560,17 +334,21 @@ class Chunks {
     for (const auto& [value, of] : affine_)
       if (const Instruction* made = maker(ValueId{value}); of && made && is_checked(*made))
         leaves_of(ValueId{value}, leaves, seen);
-    const auto is_within = [&](ValueId value, int bits) {
-      const ValueId shifted = op(Op::cast, {plus(value, std::int64_t(1) << bits)}, DType::U64);
-      const ValueId end = op(Op::cast, {integer(std::int64_t(1) << (bits + 1))}, DType::U64);
-      need(less(shifted, end));
-    };
-    for (std::uint32_t leaf : leaves) {
-      is_within(in_pass(ValueId{leaf}, false), kLeafBits);
-      if (steps_.contains(leaf)) is_within(in_pass(ValueId{leaf}, true), kLeafBits);
-    }
-    for (ValueId counter : counters_) is_within(in_pass(counter, false), kCounterBits);
+    for (std::uint32_t leaf : leaves) each_look_at(leaf, need);
+    for (ValueId counter : counters_) need(is_within(in_pass(counter, Pass::First), kCounterBits));
     return holds;
+  }
+
+  /// Between -2^bits and 2^bits.
+  ValueId is_within(ValueId value, int bits) {
+    const ValueId shifted = op(Op::cast, {plus(value, std::int64_t(1) << bits)}, DType::U64);
+    return less(shifted, op(Op::cast, {integer(std::int64_t(1) << (bits + 1))}, DType::U64));
+  }
+
+  template <class Need>
+  void each_look_at(std::uint32_t leaf, const Need& need) {
+    need(is_within(in_pass(ValueId{leaf}, Pass::First), kLeafBits));
+    if (steps_.contains(leaf)) need(is_within(in_pass(ValueId{leaf}, Pass::Last), kLeafBits));
   }
 
   /// The loop as it was, for as many passes as it is given; and how many it is given next time.
@@ -584,83 +362,240 @@ class Chunks {
         if (target->block == header_) target->arguments.insert(target->arguments.end(), {fewer, next});
   }
 
+  /// A copy of the loop that is being made.
+  struct Copy {
+    std::vector<ValueId> values;  // by value of the loop
+    std::map<int, int> blocks;
+    int first;                    // block of the loop
+    int again;                    // one jump back: an optimiser takes several for loops in loops
+    ValueId done{}, wrong{};      // of the granted one: passes, and whether what is taken for granted was not so
+    bool is_granted() const { return wrong.valid(); }
+  };
+
+  Copy begin_copy(const std::vector<int>& blocks, const std::vector<ValueId>& carried) {
+    Copy copy{std::vector<ValueId>(region_.types.size()), {}, blocks[0], -1};
+    for (std::size_t i = 0; i < carried.size(); ++i) copy.values[parameters_[i].index] = carried[i];
+    for (int at : blocks) copy.blocks[at] = new_block();
+    copy.again = new_block();
+    return copy;
+  }
+
   void make_copy(const std::vector<int>& blocks) {
-    std::vector<ValueId> copy(region_.types.size());
     const std::vector<ValueId> carried = new_parameters(fast_, parameters_);
-    for (std::size_t i = 0; i < carried.size(); ++i) copy[parameters_[i].index] = carried[i];
     const ValueId left = new_parameter(fast_);
-    std::map<int, int> copies;
-    for (int at : blocks) copies[at] = new_block();
+    Copy copy = begin_copy(blocks, carried);
     at_ = fast_;
     branch(less(left, integer(1)), to(header_, carried, {integer(1), integer(kSlowPasses)}),
-           {copies.at(blocks[0]), {}});
-    // One jump back: an optimiser takes several for loops in loops.
-    const int again = new_block();
-    at_ = again;
-    const std::vector<ValueId> ahead = new_parameters(again, parameters_);
+           {copy.blocks.at(blocks[0]), {}});
+    at_ = copy.again;
+    const std::vector<ValueId> ahead = new_parameters(copy.again, parameters_);
     jump(to(fast_, ahead, {plus(left, -1)}));
-    for (int at : blocks) copy_block(at, copies.at(at), copy, copies, again);
+    for (int at : blocks) copy_block(at, copy);
+  }
+
+  ValueId load(int memory, ValueId at) {
+    Instruction made{};
+    made.code = Code::Load;
+    made.memory = memory;
+    made.operands = {at};
+    return add(std::move(made), region_.memories[std::size_t(memory)].dtype);
+  }
+  void store(int memory, ValueId at, ValueId value) {
+    Instruction made{};
+    made.code = Code::Store;
+    made.memory = memory;
+    made.operands = {at, value};
+    block(at_).body.push_back(std::move(made));
+  }
+  ValueId truth(bool value) {
+    Instruction made{};
+    made.code = Code::Constant;
+    made.constant = value;
+    return add(std::move(made), DType::Bool);
+  }
+  ValueId either(ValueId a, ValueId b) { return op(Op::bit_or, {a, b}, DType::Bool); }
+  ValueId is_not_finite(ValueId value) {
+    return op(Op::logical_not, {op(Op::is_finite, {value}, DType::Bool)}, DType::Bool);
+  }
+
+  /// Nothing leaves in it. Behind it is known whether it may be kept; else the memory is made what it was.
+  void make_granted_copy(const std::vector<int>& blocks) {
+    const int head = new_block(), done = new_block(), wait = new_block(), ask = new_block(), undo = new_block(),
+              restore = new_block(), redo = new_block();
+    at_ = pick_;
+    const ValueId zero = integer(0), waits = load(patience_, zero);
+    branch(less(zero, waits), {wait, {}}, {ask, {}});
+
+    at_ = wait;
+    store(patience_, zero, plus(waits, -1));
+    jump(to(header_, given_, {passes_, slow_}));
+
+    at_ = ask;
+    ValueId picked = truth(true);
+    const auto need = [&](ValueId condition) { picked = op(Op::bit_and, {picked, condition}, DType::Bool); };
+    std::set<std::uint32_t> leaves, seen;
+    for (ValueId of_pass : granted_->functions) leaves_of(of_pass, leaves, seen);
+    for (std::uint32_t leaf : leaves) each_look_at(leaf, need);
+    for (const Assumptions::Begin& one : granted_->begin) need(is_within(given_[one.parameter], one.bits));
+    const ValueId n = undo_.empty() ? passes_ : op(Op::minimum, {passes_, integer(kUndone)}, DType::I64);
+    std::vector<ValueId> first, step;
+    for (std::size_t i = 0; i < undo_.size(); ++i) {
+      const Assumptions::Stored& one = granted_->stores[i];
+      const ValueId place = one.store->operands[0];
+      first.push_back(in_pass(place, Pass::First));
+      if (one.once) store(undo_[i].before, zero, load(one.store->memory, first[i]));
+      step.push_back(one.once ? zero : op(Op::sub, {in_pass(place, Pass::Second), first[i]}, DType::I64));
+    }
+    branch(picked, to(head, given_, {zero, truth(false)}), {redo, {}});
+
+    const std::vector<ValueId> carried = new_parameters(head, parameters_);
+    Copy copy = begin_copy(blocks, carried);
+    copy.done = new_parameter(head);
+    copy.wrong = new_parameter(head, DType::Bool);
+    at_ = head;
+    branch(less(copy.done, n), {copy.blocks.at(blocks[0]), {copy.wrong}}, to(done, carried, {copy.wrong}));
+    at_ = copy.again;
+    std::vector<ValueId> ahead = new_parameters(copy.again, parameters_);
+    const ValueId wrong = new_parameter(copy.again, DType::Bool);
+    jump(to(head, std::move(ahead), {plus(copy.done, 1), wrong}));
+    for (int at : blocks) copy_block(at, copy);
+
+    const std::vector<ValueId> made = new_parameters(done, parameters_);
+    ValueId is_wrong = new_parameter(done, DType::Bool);
+    at_ = done;
+    for (std::size_t sum : granted_->sums) is_wrong = either(is_wrong, is_not_finite(made[sum]));
+    for (std::size_t i = 0; i < undo_.size(); ++i)
+      if (const Assumptions::Stored& one = granted_->stores[i]; one.total)
+        is_wrong = either(is_wrong, is_not_finite(load(one.store->memory, first[i])));
+    const Target back{undo, {plus(n, -1)}};
+    branch(is_wrong, back, to(header_, made, {integer(1), integer(kSlowPasses)}));
+
+    const ValueId pass = new_parameter(undo);
+    const int one_pass = new_block();
+    at_ = undo;
+    branch(less(pass, integer(0)), {restore, {}}, {one_pass, {}});
+    at_ = one_pass;
+    for (std::size_t i = undo_.size(); i-- > 0;) {
+      const Assumptions::Stored& one = granted_->stores[i];
+      if (one.once) continue;
+      const int next = new_block(), put = one.always ? -1 : new_block();
+      if (!one.always) {
+        branch(load(undo_[i].stored, pass), {put, {}}, {next, {}});
+        at_ = put;
+      }
+      const ValueId at = op(Op::add, {first[i], op(Op::mul, {step[i], pass}, DType::I64)}, DType::I64);
+      store(one.store->memory, at, load(undo_[i].before, pass));
+      jump({next, {}});
+      at_ = next;
+    }
+    jump({undo, {plus(pass, -1)}});
+
+    at_ = restore;
+    // What stands at one place from the first pass on is older than what the passes have found elsewhere.
+    for (std::size_t i = undo_.size(); i-- > 0;)
+      if (const Assumptions::Stored& one = granted_->stores[i]; one.once)
+        store(one.store->memory, first[i], load(undo_[i].before, integer(0)));
+    jump({redo, {}});
+
+    at_ = redo;
+    store(patience_, integer(0), integer(kPatience));
+    Instruction note{};
+    note.code = Code::Run;
+    note.function = library_number("note_undone");
+    block(at_).body.push_back(std::move(note));
+    jump(to(header_, given_, {passes_, slow_}));
   }
 
   template <class Need>
   void require(ValueId condition, bool wanted, const Need& need, std::set<std::uint32_t>& leaves,
                std::set<std::uint32_t>& seen) {
     const Instruction* made = maker(condition);
-    const auto ask = [&](bool last) {
-      const ValueId found = in_pass(condition, last);
+    const auto ask = [&](Pass pass) {
+      const ValueId found = in_pass(condition, pass);
       need(wanted ? found : op(Op::logical_not, {found}, DType::Bool));
     };
-    if (is_invariant(condition)) return ask(false);
+    if (is_invariant(condition)) return ask(Pass::First);
     if (made->op == Op::logical_not) return require(made->operands[0], !wanted, need, leaves, seen);
     if (made->op == Op::bit_or || made->op == Op::bit_and) {
       for (ValueId operand : made->operands) require(operand, wanted, need, leaves, seen);
       return;
     }
-    ask(false);
-    ask(true);
+    ask(Pass::First);
+    ask(Pass::Last);
     const Compared sides = *compared(condition);
     leaves_of(sides.a, leaves, seen);
     leaves_of(sides.b, leaves, seen);
-    if (sides.is_unsigned) need(op(Op::ge, {in_pass(sides.b, false), integer(0)}, DType::Bool));
+    if (sides.is_unsigned) need(op(Op::ge, {in_pass(sides.b, Pass::First), integer(0)}, DType::Bool));
   }
 
-  void copy_block(int from, int into, std::vector<ValueId>& copy, const std::map<int, int>& copies, int again) {
+  void copy_block(int from, Copy& copy) {
+    at_ = copy.blocks.at(from);
     const auto mapped = [&](ValueId value) {
-      return value.index < copy.size() && copy[value.index].valid() ? copy[value.index] : value;
+      return value.index < copy.values.size() && copy.values[value.index].valid() ? copy.values[value.index] : value;
     };
     const auto renewed = [&](ValueId value) {
       const ValueId made = new_value(region_.type(value));
-      copy[value.index] = made;
+      copy.values[value.index] = made;
       return made;
     };
-    for (ValueId parameter : block(from).parameters) block(into).parameters.push_back(renewed(parameter));
+    for (ValueId parameter : block(from).parameters) block(at_).parameters.push_back(renewed(parameter));
+    ValueId wrong = copy.is_granted() ? new_parameter(at_, DType::Bool) : ValueId{};
+    if (copy.is_granted() && from == copy.first)
+      for (const Undo& undo : undo_)
+        if (undo.stored >= 0) store(undo.stored, copy.done, truth(false));
     for (const Instruction& instruction : block(from).body) {
       if (instruction.code == Code::LeaveIfAsked) continue;
-      if (instruction.code == Code::LeaveIf && needed_.contains({instruction.operands[0], false})) continue;
+      if (instruction.code == Code::LeaveIf &&
+          (copy.is_granted() || needed_.contains({instruction.operands[0], false}))) {
+        if (copy.is_granted() && granted_->unmet.contains(instruction.operands[0].index))
+          wrong = either(wrong, mapped(instruction.operands[0]));
+        continue;
+      }
+      if (copy.is_granted() && instruction.code == Code::LeaveIfReported) {
+        if (granted_->finite.contains(instruction.operands[0].index))
+          wrong = either(wrong, is_not_finite(mapped(instruction.operands[0])));
+        continue;
+      }
       if (instruction.result.valid() && taken_.contains(instruction.result.index)) {
-        copy[instruction.result.index] = mapped(instruction.operands[2]);
+        copy.values[instruction.result.index] = mapped(instruction.operands[2]);
         continue;
       }
       Instruction made = instruction;
       for (ValueId& operand : made.operands) operand = mapped(operand);
       for (ValueId& value : made.leave.values) value = mapped(value);
       if (instruction.result.valid()) {
-        const auto of = affine_.find(instruction.result.index);
-        const bool known = counted_.contains(instruction.result.index) || (of != affine_.end() && of->second);
-        if (known && is_checked(made)) {
+        const bool is_held = is_known(instruction);
+        if (is_checked(made) && (copy.is_granted() || is_held)) {
           made.op = *arithmetic(made);
           made.code = made.op == Op::add ? Code::AddNoWrap : Code::Pointwise;
           made.leave = {};
         }
+        // What is granted need not be so: nothing may be concluded from it.
+        if (copy.is_granted() && made.code == Code::AddNoWrap && !is_held)
+          made.code = Code::Pointwise, made.op = Op::add;
         made.result = renewed(instruction.result);
       }
-      block(into).body.push_back(std::move(made));
+      if (copy.is_granted() && made.code == Code::Store) {
+        const auto& stores = granted_->stores;
+        const auto stored =
+            std::find_if(stores.begin(), stores.end(), [&](const auto& one) { return one.store == &instruction; });
+        const Undo& undo = undo_[std::size_t(stored - stores.begin())];
+        if (!stored->once) store(undo.before, copy.done, load(made.memory, made.operands[0]));
+        if (!stored->always) store(undo.stored, copy.done, truth(true));
+      }
+      const ValueId result = made.result;
+      block(at_).body.push_back(std::move(made));
+      if (copy.is_granted() && instruction.result.valid() && granted_->small.contains(instruction.result.index))
+        wrong = either(wrong, op(Op::logical_not, {is_within(result, loaded_)}, DType::Bool));
     }
     Terminator end = block(from).end;
     const auto retarget = [&](Target& target) {
       for (ValueId& argument : target.arguments) argument = mapped(argument);
-      if (target.block == header_) target.block = again;
-      else if (const auto found = copies.find(target.block); found != copies.end()) target.block = found->second;
+      const auto found = copy.blocks.find(target.block);
+      if (target.block == header_) target.block = copy.again;
+      else if (found != copy.blocks.end()) target.block = found->second;
+      else return;
+      if (copy.is_granted()) target.arguments.push_back(wrong);
     };
     for (Target* target : {&end.yes, &end.no})
       if (target->block >= 0) retarget(*target);
@@ -670,36 +605,32 @@ class Chunks {
     } else if (end.condition.valid()) {
       end.condition = mapped(end.condition);
     }
-    block(into).end = std::move(end);
+    block(at_).end = std::move(end);
   }
 
-  Region& region_;
-  const Flow flow_;
-  const NaturalLoop& loop_;
-  const int header_;
-  std::vector<char> inside_;
-  std::vector<int> defined_in_;
-  std::optional<Makers> maker_;
-  std::map<std::uint32_t, std::int64_t> steps_;  // of parameters of the header that grow by a constant in each pass
-  std::map<std::uint32_t, bool> invariant_;
-  std::map<std::uint32_t, std::optional<Affine>> affine_;
-  std::map<std::uint32_t, ValueId> taken_;       // indices that are not negative, by which condition
-  std::set<std::pair<ValueId, bool>> needed_, ends_;  // conditions, and what each has to be; ends_: of passes
-  std::map<int, bool> decided_;                  // branches: the way that stays in the loop
-  std::set<std::uint32_t> counted_;
-  std::vector<ValueId> counters_;
-  std::map<std::pair<std::uint32_t, bool>, ValueId> in_pass_;
+  const bool granting_;
+  std::map<std::pair<std::uint32_t, Pass>, ValueId> in_pass_;
+  std::optional<Assumptions> granted_;           // nothing: there is no copy that takes anything for granted
+  int loaded_ = 0;                               // bits of loaded integers, in it
+  int patience_ = -1;                            // memory: for how many stretches not to
+  struct Undo {
+    int before, stored;                          // memories: what was there, and whether it was stored; -1: always
+  };
+  std::vector<Undo> undo_;                       // by store of granted_
   std::vector<ValueId> parameters_;              // of the header
   int dispatch_ = -1, check_ = -1, half_ = -1, fast_ = -1;
+  int pick_ = -1;
+  ValueId passes_, slow_;                        // of the stretch; of the loop as it is, the next time
+  std::vector<ValueId> given_;                   // what parameters_ are before it
   ValueId last_;                                 // the number of the last pass, from the first one
   int at_ = 0;
 };
 
 }  // namespace
 
-Region in_chunks(Region region) {
+Region in_chunks(Region region, bool granting) {
   give_loops_form(region);
-  for (const NaturalLoop& loop : innermost_loops(Flow(region))) Chunks(region, loop).run();
+  for (const NaturalLoop& loop : innermost_loops(Flow(region))) Chunks(region, loop, granting).run();
   return region;
 }
 

@@ -9,6 +9,10 @@
 
 namespace fj::region {
 
+bool is_checked(const Instruction& made) {
+  return made.code == Code::CheckedAdd || made.code == Code::CheckedSub || made.code == Code::CheckedMul;
+}
+
 std::optional<Op> arithmetic(const Instruction& made) {
   switch (made.code) {
     case Code::CheckedAdd: case Code::AddNoWrap: return Op::add;

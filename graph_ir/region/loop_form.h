@@ -10,6 +10,7 @@ namespace fj::region {
 
 constexpr std::int64_t kMostStep = 1 << 20;  // of what grows by a constant in each pass
 
+bool is_checked(const Instruction& made);
 /// What an instruction on integers computes where the type holds its result; nothing: it is none of add, sub and mul.
 std::optional<Op> arithmetic(const Instruction& made);
 

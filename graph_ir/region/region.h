@@ -27,7 +27,7 @@
 /// text, on the user's own arrays. A value is used in blocks that its definition dominates.
 ///
 /// Arrays that a region makes are in memory that it allocates (runtime/region_library.h), which is reached through a
-/// memory that is the whole heap: `memory x: f64, heap: f64 heap`.
+/// memory that is the whole heap: `memory x: f64, heap: f64 heap`. `undo: f64 scratch 256` is memory of its own.
 ///
 /// Scalars are computed as the graph's operations of the same name compute elements. One that could fail (an integer
 /// divided by zero) stands behind a leave_if that excludes it: the code does not look again.
@@ -109,6 +109,7 @@ struct Memory {
   std::string name;
   DType dtype;
   bool heap = false;               // begins at address 0: for what the region allocates
+  std::int64_t scratch = 0;        // elements that are the region's own, with nothing in them at first; 0: it is given
 };
 
 struct Region {
@@ -117,6 +118,7 @@ struct Region {
   std::vector<ValueId> inputs;
   std::vector<ValueId> natural;    // inputs that are not negative, as sizes are: `%n: i64 natural`
   std::vector<Memory> memories;
+  bool disjoint = false;           // no two memories share an element: `memory x: f64, y: f64 disjoint {`
   std::vector<Block> blocks;       // the first is entered, and has no parameters
   int exits = 0;                   // their number
 

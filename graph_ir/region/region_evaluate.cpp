@@ -14,11 +14,20 @@ namespace {
 class Evaluator {
  public:
   Evaluator(const Region& region, std::vector<DenseArray>& memories)
-      : region_(region), memories_(memories), values_(region.types.size()) {}
+      : region_(region), values_(region.types.size()) {
+    std::size_t given = 0;
+    for (const Memory& memory : region.memories)
+      if (memory.scratch) own_.emplace_back(memory.dtype, std::vector<std::int64_t>{memory.scratch});
+    auto own = own_.begin();
+    for (const Memory& memory : region.memories) {
+      FJ_CHECK(memory.scratch || given < memories.size(), "what the region takes");
+      memories_.push_back(memory.scratch ? &*own++ : &memories[given++]);
+    }
+    FJ_CHECK(given == memories.size(), "what the region takes");
+  }
 
   Left run(const std::vector<Scalar>& inputs, std::int64_t most) {
-    FJ_CHECK(inputs.size() == region_.inputs.size() && memories_.size() == region_.memories.size(),
-             "what the region takes");
+    FJ_CHECK(inputs.size() == region_.inputs.size(), "what the region takes");
     for (std::size_t i = 0; i < inputs.size(); ++i) set(region_.inputs[i], inputs[i]);
     for (ValueId input : region_.natural) FJ_CHECK(integer(input) >= 0, "a natural input that is negative");
     for (int at = 0;;) {
@@ -51,7 +60,7 @@ class Evaluator {
   }
 
   std::byte* element(const Instruction& instruction) {
-    DenseArray& memory = memories_[std::size_t(instruction.memory)];
+    DenseArray& memory = *memories_[std::size_t(instruction.memory)];
     const std::int64_t index = integer(instruction.operands[0]);
     if (region_.memories[std::size_t(instruction.memory)].heap)
       return reinterpret_cast<std::byte*>(std::uintptr_t(index) * size_in_bytes(memory.dtype));
@@ -157,7 +166,8 @@ class Evaluator {
   }
 
   const Region& region_;
-  std::vector<DenseArray>& memories_;
+  std::vector<DenseArray*> memories_;
+  std::vector<DenseArray> own_;
   std::vector<DenseArray> values_;
   RegionHeap heap_;
 };

@@ -29,8 +29,9 @@ class Printer {
     for (std::size_t i = 0; i < region_.memories.size(); ++i)
       out +=
           (i ? ", " : " memory ") + region_.memories[i].name + ": " + std::string(fj::name(region_.memories[i].dtype)) +
-          (region_.memories[i].heap ? " heap" : "");
-    out += " {\n";
+          (region_.memories[i].heap ? " heap" : "") +
+          (region_.memories[i].scratch ? " scratch " + std::to_string(region_.memories[i].scratch) : "");
+    out += region_.disjoint ? " disjoint {\n" : " {\n";
     for (std::size_t i = 0; i < region_.blocks.size(); ++i) {
       const Block& block = region_.blocks[i];
       out += "^" + std::to_string(i) + (block.parameters.empty() ? "" : "(" + typed(block.parameters) + ")") + ":\n";
@@ -144,9 +145,11 @@ class Parser : Scanner {
         expect(":");
         memory.dtype = dtype();
         memory.heap = accept_keyword("heap");
+        if (accept_keyword("scratch")) memory.scratch = integer();
         region_.memories.push_back(std::move(memory));
       } while (accept(","));
     }
+    region_.disjoint = accept_keyword("disjoint");
     expect("{");
     while (!accept("}")) block();
     skip_space();

@@ -11,6 +11,8 @@
 namespace fj::region {
 namespace {
 
+constexpr std::int64_t kMostScratch = 1 << 16;  // it is on the stack
+
 class Verifier {
  public:
   explicit Verifier(const Region& region)
@@ -25,6 +27,9 @@ class Verifier {
       if (std::find(region_.inputs.begin(), region_.inputs.end(), input) == region_.inputs.end() ||
           !is_signed_integer(region_.type(input)))
         fault("what is natural is no signed input");
+    for (const Memory& memory : region_.memories)
+      if (memory.scratch < 0 || memory.scratch > kMostScratch || (memory.scratch && memory.heap))
+        fault("a memory of its own that is the heap, or too large");
     for (block_ = 0; block_ < count; ++block_) {
       const Block& block = region_.blocks[std::size_t(block_)];
       for (ValueId parameter : block.parameters) define(parameter, block_, -1);

@@ -58,19 +58,25 @@ std::vector<DType> types_of_exit(const Region& region, int exit) {
   return types;
 }
 
-/// Both tiers do what the evaluator does, to the last bit.
+/// All forms do what the evaluator does, to the last bit.
 void expect_same(const Region& region, const std::vector<Scalar>& inputs, const std::vector<DenseArray>& memories) {
   ASSERT_EQ(region::verify(region), std::vector<std::string>{}) << region::print(region);
   std::vector<DenseArray> expected = memories;
   const region::Left left = region::evaluate(region, inputs, expected);
-  const Region chunks = region::in_chunks(region);
-  ASSERT_EQ(region::verify(chunks), std::vector<std::string>{}) << region::print(region) << region::print(chunks);
-  std::vector<DenseArray> in_chunks = memories;
-  const region::Left also = region::evaluate(chunks, inputs, in_chunks);
-  ASSERT_EQ(also.exit, left.exit) << region::print(region) << region::print(chunks);
-  for (std::size_t i = 0; i < left.values.size(); ++i) EXPECT_TRUE(same(also.values[i], left.values[i]));
-  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(same(in_chunks[i], expected[i]));
-  for (Tier tier : {Tier::Quick, Tier::Optimised}) {
+  for (bool granting : {false, true}) {
+    const Region chunks = region::in_chunks(region, granting);
+    ASSERT_EQ(region::verify(chunks), std::vector<std::string>{}) << region::print(region) << region::print(chunks);
+    std::vector<DenseArray> in_chunks = memories;
+    const region::Left also = region::evaluate(chunks, inputs, in_chunks);
+    ASSERT_EQ(also.exit, left.exit) << region::print(region) << region::print(chunks);
+    for (std::size_t i = 0; i < left.values.size(); ++i) EXPECT_TRUE(same(also.values[i], left.values[i]));
+    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(same(in_chunks[i], expected[i]));
+  }
+  Region disjoint = region;
+  disjoint.disjoint = true;
+  for (const auto& [code, form] : {std::pair(region, LoopForm::Plain), std::pair(region, LoopForm::Chunks),
+                                   std::pair(region, LoopForm::GrantingChunks),
+                                   std::pair(disjoint, LoopForm::GrantingChunks)}) {
     std::vector<DenseArray> actual = memories;
     std::vector<std::uint64_t> cells(inputs.size()), out(64, 0xdeadbeef);
     for (std::size_t i = 0; i < inputs.size(); ++i) cells[i] = cell(region.type(region.inputs[i]), inputs[i]);
@@ -79,7 +85,7 @@ void expect_same(const Region& region, const std::vector<Scalar>& inputs, const 
       places.push_back(region.memories[i].heap ? nullptr : actual[i].data.data());
     const volatile std::uint8_t never = 0;
     const CompiledRegion::Asked asked{&never, &never};
-    const auto compiled = compile_region(region, target_for(""), tier);
+    const auto compiled = compile_region(code, target_for(""), form);
     RegionHeap heap;
     ASSERT_EQ(compiled->run(cells.data(), places.data(), out.data(), asked, heap), left.exit) << region::print(region);
     const std::vector<DType> types = types_of_exit(region, left.exit);
@@ -263,7 +269,7 @@ TEST(RegionCode, LeavesAsAsked) {
   jump ^1(%i)
 })");
   ASSERT_EQ(region::verify(region), std::vector<std::string>{});
-  const auto compiled = compile_region(region, target_for(""), Tier::Optimised);
+  const auto compiled = compile_region(region, target_for(""), LoopForm::Chunks);
   const std::uint64_t input = 7;
   std::uint64_t out = 0;
   const volatile std::uint8_t no = 0, yes = 1;
@@ -534,6 +540,153 @@ TEST(RegionCode, RandomRegions) {
     expect_same(region, {INT64_MAX, -0.0, 3e38, std::int64_t(INT32_MAX), true, std::uint64_t(0)}, memories);
     if (HasFatalFailure() || HasNonfatalFailure()) return;
   }
+}
+
+/// The text of a loop over elements with checks that depend on data, stores, sums and totals in memory.
+class RandomLoop {
+ public:
+  explicit RandomLoop(unsigned seed) : random_(seed) {}
+
+  std::string make() {
+    for (int statements = 3 + pick(6); statements > 0; --statements) statement();
+    const std::string sum = pick(2) ? reported(pick(4) ? "add" : "mul", "%s", floats_.back(), !pick(4)) : "%s";
+    const std::string count = pick(2) ? checked("%t", integers_.back()) : "%t";
+    line("leave_if_asked else 1" + leave());
+    line("%next = checked_add %i, %one : i64 else 1" + leave());
+    line("jump ^1(%next, " + sum + ", " + count + ")");
+    return "region @f(%n: i64 natural, %size: i64 natural, %first: f64, %start: i64) "
+           "memory x: f64, y: f64, k: i64, l: i64 {\n"
+           "^0:\n  %zero = constant 0 : i64\n  %one = constant 1 : i64\n  %half = constant 0.5 : f64\n"
+           "  jump ^1(%zero, %first, %start)\n"
+           "^1(%i: i64, %s: f64, %t: i64):\n  %more = lt %i, %n : bool\n  branch %more, ^3, ^2\n"
+           "^2:\n  exit 0(%i, %s, %t)\n^3:\n" + text_ + "}";
+  }
+
+ private:
+  int pick(int count) { return int(random_() % unsigned(count)); }
+  void line(const std::string& text) { text_ += "  " + text + "\n"; }
+  std::string name() { return "%v" + std::to_string(names_++); }
+  std::string a(const std::vector<std::string>& of) { return of[std::size_t(pick(int(of.size())))]; }
+  std::string leave() const { return "(%i, %s, %t, " + floats_.back() + ", " + integers_.back() + ")"; }
+
+  /// An index that is asked to be in range.
+  std::string index() {
+    std::string at = "%i";
+    if (pick(3) == 0) at = "%zero";
+    else if (pick(2)) {
+      const std::string by = name(), sum = name();
+      line(by + " = constant " + std::to_string(pick(3)) + " : i64");
+      line(sum + " = add %i, " + by + " : i64");
+      at = sum;
+    }
+    const std::string low = name(), high = name(), out = name();
+    line(low + " = cast " + at + " : u64");
+    line(high + " = cast %size : u64");
+    line(out + " = ge " + low + ", " + high + " : bool");
+    line("leave_if " + out + " else 1" + leave());
+    return at;
+  }
+
+  std::string reported(const std::string& op, const std::string& x, const std::string& y, bool unreported = false) {
+    const std::string made = name();
+    line(made + " = " + op + " " + x + ", " + y + " : f64");
+    if (!unreported) line("leave_if_reported " + made + " of " + x + ", " + y + " else 1" + leave());
+    return made;
+  }
+
+  std::string checked(const std::string& x, const std::string& y) {
+    const std::string made = name();
+    const std::string does = pick(3) ? "add " : pick(2) ? "sub " : "mul ";
+    line(made + " = checked_" + does + x + ", " + y + " : i64 else 1" + leave());
+    return made;
+  }
+
+  /// In some passes, or in all.
+  void store(const std::string& memory, const std::string& at, const std::string& value) {
+    const std::string stores = "store " + memory + "[" + at + "], " + value;
+    if (pick(2)) return line(stores);
+    const std::string picked = name(), put = "^" + std::to_string(++blocks_), on = "^" + std::to_string(++blocks_);
+    line(picked + " = lt " + floats_.back() + ", " + a(floats_) + " : bool");
+    line("branch " + picked + ", " + put + ", " + on);
+    text_ += put + ":\n";
+    line(stores);
+    line("jump " + on);
+    text_ += on + ":\n";
+  }
+
+  void statement() {
+    static const std::vector<std::string> kFloat{"add", "sub", "mul", "div", "minimum"};
+    switch (pick(8)) {
+      case 0: case 1: {
+        const std::string at = index(), made = name();
+        line(made + " = load " + (pick(2) ? "x" : "y") + "[" + at + "] : f64");
+        floats_.push_back(made);
+        return;
+      }
+      case 2: {
+        const std::string at = index(), made = name();
+        line(made + " = load " + (pick(2) ? "k" : "l") + "[" + at + "] : i64");
+        integers_.push_back(made);
+        return;
+      }
+      case 3: floats_.push_back(reported(a(kFloat), a(floats_), a(floats_), !pick(4))); return;
+      case 4: integers_.push_back(checked(a(integers_), a(integers_))); return;
+      case 5: return store(pick(2) ? "x" : "y", index(), a(floats_));
+      case 6: return store(pick(2) ? "k" : "l", index(), a(integers_));
+      default: {
+        if (pick(2)) {  // a total
+          const std::string at = index(), before = name();
+          line(before + " = load y[" + at + "] : f64");
+          return line("store y[" + at + "], " + reported(pick(3) ? "add" : "sub", before, a(floats_)));
+        }
+        const std::string is = name(), is_not = name();
+        line(is + " = is_finite " + a(floats_) + " : bool");
+        line(is_not + " = logical_not " + is + " : bool");
+        line("leave_if " + is_not + " else 1" + leave());
+      }
+    }
+  }
+
+  std::mt19937 random_;
+  std::string text_;
+  std::vector<std::string> floats_{"%s", "%half"}, integers_{"%t", "%one"};
+  int names_ = 0, blocks_ = 3;
+};
+
+/// What a stretch of passes takes for granted may not be so in any of them: then all that it has stored is undone.
+TEST(RegionCode, LoopsThatTakeForGrantedWhatIsNotSo) {
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  int granting = 0;
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    const Region region = region::parse_region(RandomLoop(seed).make());
+    std::mt19937 random(seed);
+    const auto pick = [&](int count) { return int(random() % unsigned(count)); };
+    const int n = pick(4) ? 300 + pick(900) : pick(20), size = n + pick(4);
+    const int rare = pick(3) ? 0 : n + 1;  // before it there is nothing rare
+    std::vector<DenseArray> memories;
+    for (int memory = 0; memory < 2; ++memory) {
+      std::vector<double> values;
+      for (int i = 0; i < size; ++i) {
+        const double edges[] = {nan, infinity, -infinity, 1e308, 0.0};
+        values.push_back(i >= rare && pick(400) == 0 ? edges[pick(5)] : (pick(41) - 20) / 16.0);
+      }
+      memories.push_back(array(DType::F64, values));
+    }
+    for (int memory = 0; memory < 2; ++memory) {
+      std::vector<std::int64_t> values;
+      for (int i = 0; i < size; ++i) {
+        const std::int64_t edges[] = {1ll << 62, INT64_MIN, 1ll << 33, INT64_MAX};
+        values.push_back(i >= rare && pick(400) == 0 ? edges[pick(4)] : pick(9) - 4);
+      }
+      memories.push_back(array(DType::I64, values));
+    }
+    granting += region::in_chunks(region, true).memories.size() > region.memories.size();
+    SCOPED_TRACE(seed);
+    const std::int64_t start = pick(8) ? 3 : 1ll << 61;
+    expect_same(region, {std::int64_t(n), std::int64_t(size), pick(8) ? 1.5 : nan, start}, memories);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(granting, 100);
 }
 
 }  // namespace

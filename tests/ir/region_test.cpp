@@ -73,7 +73,7 @@ TEST(Region, ALoopInChunksHasACopyWithoutChecks) {
 }
 )");
   ASSERT_EQ(verify(region), std::vector<std::string>{});
-  const Region chunks = in_chunks(region);
+  const Region chunks = in_chunks(region, false);
   ASSERT_EQ(verify(chunks), std::vector<std::string>{}) << print(chunks);
   EXPECT_EQ(chunks.exits, region.exits);
   int loads = 0, leaving = 0;
