@@ -11,6 +11,7 @@
 
 #include "arrays/arrays.h"
 #include "cpython/tuples.h"
+#include "frame_hook/c_stack.h"
 #include "frame_hook/python_lists.h"
 #include "runtime/background.h"
 #include "runtime/base/log.h"
@@ -416,7 +417,7 @@ bool CompiledLoop::takes(Improved& improved, bool disjoint) {
             LogLevel::warning);
       }
     };
-    if (at_once) make();
+    if (at_once) deepen_c_stack(), make();
     else run_in_background(std::move(make));
   }
   if (!improved.is_there()) return false;
