@@ -22,7 +22,8 @@ int size_class(const Segment& segment, const FrameValues& values, const GuardBin
 /// One call that begins with a segment whose race is open for its size.
 class ComparedCall {
  public:
-  /// `symbols`: the sizes that the guards found. `entered`: when the search for the segment began; 0: nobody has looked.
+  /// `symbols`: the sizes that the guards found. `entered`: when the search for the segment began; 0: nobody has
+  /// looked.
   ComparedCall(const FunctionState& state, std::shared_ptr<const Segment> segment, int size,
                std::span<const std::int64_t> symbols, std::uint64_t entered);
   ~ComparedCall();

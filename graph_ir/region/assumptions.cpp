@@ -63,10 +63,6 @@ bool Assumptions::find(int loaded) {
   return leaves > 0 && leaves >= seldom;
 }
 
-bool Assumptions::is_kept(const Instruction& made) const {
-  return made.leave.exit < 0 || unchecked_.contains(made.result.index);
-}
-
 /// Integers that the header is given: those that stay small, and those that grow by little in each pass.
 void Assumptions::find_parameters() {
   const std::vector<ValueId>& given = region_.blocks[std::size_t(loop_.header)].parameters;

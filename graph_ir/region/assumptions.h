@@ -41,9 +41,6 @@ class Assumptions {
   /// to be.
   bool find(int loaded);
 
-  /// It does not leave in such a stretch.
-  bool is_kept(const Instruction& made) const;
-
   struct Begin {
     std::size_t parameter;  // of the header
     int bits;
