@@ -26,6 +26,7 @@ constexpr std::int64_t kMostSlowPasses = 1 << 20;  // the most of them
 constexpr std::size_t kMostInstructions = 1000;  // of a loop that is copied
 constexpr int kFactorBits = 20;            // of loaded integers of which three are multiplied
 constexpr std::int64_t kUndone = 256;      // passes of a stretch whose stores may be undone
+constexpr std::int64_t kMostBytes = 1 << 15;  // that a region notes of what it overwrites: they are on the stack
 constexpr std::int64_t kPatience = 32;     // stretches that take nothing for granted, behind one that had to be undone
 
 /// One loop of a region, which is changed.
@@ -137,6 +138,9 @@ class Chunks : LoopValues {
       granted_.reset();
     }
     if (!granted_) return;
+    std::int64_t bytes = kUndone * std::int64_t(sizeof(double)) * std::int64_t(granted_->stores.size());
+    for (const Memory& memory : region_.memories) bytes += memory.scratch * std::int64_t(size_in_bytes(memory.dtype));
+    if (bytes > kMostBytes) return granted_.reset();
     const auto memory = [&](const char* name, DType dtype, std::int64_t elements) {
       region_.memories.push_back({name + std::to_string(region_.memories.size()), dtype, false, elements});
       return int(region_.memories.size()) - 1;
