@@ -44,7 +44,10 @@ bool Assumptions::find(int loaded) {
       if (made.code != Code::Store) continue;
       bool always = true;
       each_way_to(loop_.header, [&](int from, const Target&) { always = always && flow_.dominates(at, from); });
-      if (stores.size() == kMostStores || !facts_.affine(made.operands[0])) return false;
+      // What the region allocates is at addresses, which are no small numbers.
+      if (stores.size() == kMostStores || !facts_.affine(made.operands[0]) ||
+          region_.memories[std::size_t(made.memory)].heap)
+        return false;
       stores.push_back({&made, always, always && facts_.is_invariant(made.operands[0]), false});
       functions.push_back(made.operands[0]);
     }
@@ -294,6 +297,13 @@ bool Assumptions::is_sum(ValueId value) {
   return false;
 }
 
+bool Assumptions::is_in_the_loop(const Instruction& made) const {
+  return std::any_of(loop_.blocks.begin(), loop_.blocks.end(), [&](int at) {
+    const auto& body = region_.blocks[std::size_t(at)].body;
+    return std::any_of(body.begin(), body.end(), [&](const Instruction& one) { return &one == &made; });
+  });
+}
+
 /// It is what was at the one place where anything is stored, with something added.
 bool Assumptions::is_total(ValueId value) const {
   if (stores.size() > 1) return false;
@@ -303,7 +313,7 @@ bool Assumptions::is_total(ValueId value) const {
   return std::any_of(made->operands.begin(), made->operands.end(), [&](ValueId operand) {
     const Instruction* loaded = maker_(operand);
     return loaded && loaded->code == Code::Load && loaded->memory == store->memory &&
-           loaded->operands[0] == store->operands[0];
+           loaded->operands[0] == store->operands[0] && is_in_the_loop(*loaded);
   });
 }
 

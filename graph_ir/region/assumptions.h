@@ -76,6 +76,7 @@ class Assumptions {
   bool is_of_floats(ValueId condition) const;
   bool look_at(const Instruction& made);
   bool is_sum(ValueId value);
+  bool is_in_the_loop(const Instruction& made) const;
   bool is_total(ValueId value) const;
   /// `visit` is given the block that goes there, and the target.
   template <class Visit>

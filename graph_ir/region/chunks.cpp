@@ -425,7 +425,7 @@ class Chunks : LoopValues {
   /// Nothing leaves in it. Behind it is known whether it may be kept; else the memory is made what it was.
   void make_granted_copy(const std::vector<int>& blocks) {
     const int head = new_block(), done = new_block(), wait = new_block(), ask = new_block(), undo = new_block(),
-              restore = new_block(), redo = new_block();
+              restore = new_block(), redo = new_block(), declined = new_block();
     at_ = pick_;
     const ValueId zero = integer(0), waits = load(patience_, zero);
     branch(less(zero, waits), {wait, {}}, {ask, {}});
@@ -450,7 +450,11 @@ class Chunks : LoopValues {
       if (one.once) store(undo_[i].before, zero, load(one.store->memory, first[i]));
       step.push_back(one.once ? zero : op(Op::sub, {in_pass(place, Pass::Second), first[i]}, DType::I64));
     }
-    branch(picked, to(head, given_, {zero, truth(false)}), {redo, {}});
+    branch(picked, to(head, given_, {zero, truth(false)}), {declined, {}});
+
+    at_ = declined;
+    store(patience_, integer(0), integer(kPatience));
+    jump(to(header_, given_, {passes_, slow_}));
 
     const std::vector<ValueId> carried = new_parameters(head, parameters_);
     Copy copy = begin_copy(blocks, carried);

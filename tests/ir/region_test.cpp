@@ -92,6 +92,40 @@ TEST(Region, ALoopInChunksHasACopyWithoutChecks) {
   EXPECT_EQ(std::get<std::int64_t>(left.values[0]), 50);
 }
 
+/// What is added to is read before the loop: the last sum says nothing of those before.
+TEST(Region, AStoredSumOfWhatWasReadBeforeIsNoTotal) {
+  const Region region = parse_region(R"(region @f(%0: i64) memory x: f64, c: f64 {
+^0:
+  %1 = constant 0 : i64
+  %2 = load c[%1] : f64
+  jump ^1(%1)
+^1(%3: i64):
+  %4 = lt %3, %0 : bool
+  branch %4, ^2, ^3
+^2:
+  %5 = load x[%3] : f64
+  %6 = add %2, %5 : f64
+  leave_if_reported %6 of %2, %5 else 1(%3)
+  store c[%1], %6
+  %7 = constant 1 : i64
+  leave_if_asked else 0(%3)
+  %8 = checked_add %3, %7 : i64 else 2(%3)
+  jump ^1(%8)
+^3:
+  exit 3(%3)
+}
+)");
+  ASSERT_EQ(verify(region), std::vector<std::string>{});
+  std::vector<double> x(600, 1.0);
+  x[100] = 1.7e308;
+  for (const Region& code : {region, in_chunks(region, false), in_chunks(region, true)}) {
+    std::vector<DenseArray> memories{doubles(x), doubles({1e308})};
+    const Left left = evaluate(code, {std::int64_t(600)}, memories);
+    EXPECT_EQ(left.exit, 1);
+    EXPECT_EQ(std::get<std::int64_t>(left.values[0]), 100);
+  }
+}
+
 /// A first pass (^1) that goes on in the jump back of the others (^3), and an outer loop that begins at the inner one's
 /// header: no block dominates the inner loop, and then one is the header of two.
 TEST(Region, LoopsGetAHeaderOfTheirOwn) {
