@@ -64,7 +64,9 @@ bool fj_call_layout_callable_first(void);
  * NULL (where CPython runs the loop itself, the position in a list or tuple that stands for its iterator). */
 int fj_iterator_entries(void);
 /* Where an iterator of CPython's own stands. */
-typedef enum { FJ_ITERATOR_NONE, FJ_ITERATOR_RANGE, FJ_ITERATOR_ITEMS, FJ_ITERATOR_ENUMERATE, FJ_ITERATOR_ZIP } FjIteratorKind;
+typedef enum {
+  FJ_ITERATOR_NONE, FJ_ITERATOR_RANGE, FJ_ITERATOR_ITEMS, FJ_ITERATOR_ENUMERATE, FJ_ITERATOR_ZIP
+} FjIteratorKind;
 typedef struct {
   FjIteratorKind kind; /* none: another object, or one that is exhausted, strict, or counts beyond Py_ssize_t */
   int64_t next, step;  /* of a range its next number, of a sequence's items the next index, of enumerate its count */

@@ -417,8 +417,13 @@ bool CompiledLoop::takes(Improved& improved, bool disjoint) {
             LogLevel::warning);
       }
     };
-    if (at_once) deepen_c_stack(), make();
-    else run_in_background(std::move(make));
+    if (at_once) {
+      deepen_c_stack();
+      const NoFork section;
+      make();
+    } else {
+      run_in_background(std::move(make));
+    }
   }
   if (!improved.is_there()) return false;
   return improved.turns < kTurns ? improved.turns % 2 == 1 : improved.least[1] < improved.least[0];
@@ -480,7 +485,7 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
     note_turn(improved, taken, took.count(), last_passes_);
   }
   undone_ += heap.undone();
-  if (grants_ && undone_ >= kUndone) {
+  if (grants_ && undone_ >= kMostUndone) {
     grants_ = false;
     for (Improved& one : improved_) one = {};
   }

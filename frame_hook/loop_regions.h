@@ -19,8 +19,8 @@ namespace fj {
 
 class CompiledLoop {
  public:
-  /// `tier`: auto: the code is quick; once it has run many passes, code in chunks is made beside the program. optimised:
-  /// it is in chunks. `account`: the loop in the words of a profile.
+  /// `tier`: auto: the code is quick; once it has run many passes, code in chunks is made beside the program.
+  /// optimised: it is in chunks. `account`: the loop in the words of a profile.
   CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code, std::string tier, StepAccount account);
 
   /// Numbers too small are the one condition of NumPy's that the code does not look for: nobody may ask for it.
@@ -61,7 +61,7 @@ class CompiledLoop {
   static constexpr int kTurns = 16;
   /// Whether to run it now.
   bool takes(Improved& improved, bool disjoint);
-  static constexpr int kUndone = 16;
+  static constexpr int kMostUndone = 16;  // stretches, before chunks take nothing for granted any more
   static void note_turn(Improved& improved, bool taken, double nanoseconds, std::int64_t passes);
 
   LoopRegion loop_;

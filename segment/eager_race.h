@@ -92,8 +92,8 @@ class EagerRaces {
   std::map<int, EagerRace> open_;
 };
 
-/// Where in a call the clock is asked: before its segment is looked for, before the segment or CPython runs, and when it
-/// is done.
+/// Where in a call the clock is asked: before its segment is looked for, before the segment or CPython runs, and when
+/// it is done.
 enum class ClockAsked : std::uint8_t { Entered, Begun, Ended };
 /// Nanoseconds since some moment.
 std::uint64_t comparison_clock(ClockAsked where);

@@ -19,6 +19,10 @@ int bits_of_constant(std::int64_t number) {
   return bits;
 }
 
+/// What is loaded and stored again is the same, to the bit: of a bool any byte but 0 is true, and a NaN of 16 bits may
+/// become another one.
+bool keeps_its_bits(DType dtype) { return dtype != DType::Bool && dtype != DType::F16 && dtype != DType::BF16; }
+
 }  // namespace
 
 template <class Visit>
@@ -45,8 +49,9 @@ bool Assumptions::find(int loaded) {
       bool always = true;
       each_way_to(loop_.header, [&](int from, const Target&) { always = always && flow_.dominates(at, from); });
       // What the region allocates is at addresses, which are no small numbers.
-      if (stores.size() == kMostStores || !facts_.affine(made.operands[0]) ||
-          region_.memories[std::size_t(made.memory)].heap)
+      const Memory& memory = region_.memories[std::size_t(made.memory)];
+      if (stores.size() == kMostStores || !facts_.affine(made.operands[0]) || memory.heap ||
+          !keeps_its_bits(memory.dtype))
         return false;
       stores.push_back({&made, always, always && facts_.is_invariant(made.operands[0]), false});
       functions.push_back(made.operands[0]);
