@@ -37,6 +37,22 @@ std::int64_t magnitude(std::span<PyObject* const> values) {
   return std::int64_t(std::min(total, 1e18));
 }
 
+std::vector<std::unique_ptr<LoopAccount::Notes>> LoopAccount::spare;
+
+LoopAccount::LoopAccount(CodeCache& cache)
+    : cache_(cache), notes_(spare.empty() ? std::make_unique<Notes>() : std::move(spare.back())),
+      visits_(notes_->visits), known_(notes_->known) {
+  if (!spare.empty()) spare.pop_back();
+}
+
+LoopAccount::~LoopAccount() {
+  constexpr std::size_t kSpare = 16;
+  if (spare.size() >= kSpare) return;
+  visits_.clear();
+  known_.clear();
+  spare.push_back(std::move(notes_));
+}
+
 void LoopAccount::ran(const Segment& segment, std::span<const std::int64_t> symbols) {
   constexpr int kEstimated = 16;  // times; a piece that runs more often is taken to go on as it does
   auto known = std::find_if(known_.begin(), known_.end(), [&](const Known& one) { return one.segment == &segment; });

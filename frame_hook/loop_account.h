@@ -7,10 +7,8 @@
 /// times as large.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <memory_resource>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,7 +29,9 @@ class LoopAccount {
  public:
   static constexpr int kPasses = 8;  // of a loop, before it is judged
 
-  explicit LoopAccount(CodeCache& cache) : cache_(cache) {}
+  explicit LoopAccount(CodeCache& cache);
+  LoopAccount(const LoopAccount&) = delete;
+  ~LoopAccount();
 
   /// `symbols`: the sizes that the piece's guards found.
   void ran(const Segment& segment, std::span<const std::int64_t> symbols);
@@ -60,11 +60,17 @@ class LoopAccount {
     double saved;  // in each of them, the last time it was estimated
   };
 
+  struct Notes {
+    std::vector<Visit> visits;  // of the loops that the frame is inside of, the innermost last
+    std::vector<Known> known;
+  };
+  /// Of calls that have ended, to be written on again. They are not on the C stack, whose room bounds a recursion.
+  static std::vector<std::unique_ptr<Notes>> spare;
+
   CodeCache& cache_;
-  std::array<std::byte, 512> bytes_;  // of most calls' vectors
-  std::pmr::monotonic_buffer_resource room_{bytes_.data(), bytes_.size()};
-  std::pmr::vector<Visit> visits_{&room_};  // of the loops that the frame is inside of, the innermost last
-  std::pmr::vector<Known> known_{&room_};
+  std::unique_ptr<Notes> notes_;
+  std::vector<Visit>& visits_;
+  std::vector<Known>& known_;
   double saved_ = 0;
   bool inside_another_ = false;
 };
