@@ -200,7 +200,14 @@ Step execute_break(FunctionState& state, PyThreadState* thread, FjFrame* frame, 
     return execute(thread, frame, code, instruction);
   const BreakPlace place{state, code, instruction};
   const ReachScope reach(thread, place);
-  return execute(thread, frame, code, instruction);
+  const Step step = execute(thread, frame, code, instruction);
+  // From CPython 3.13 on a bool is made first: it and the branch on it are one.
+  const int run = code.instrs[instruction].opcode;
+  if ((run != FJ_COMPARE_OP && run != FJ_TO_BOOL) || step.kind != Step::Kind::Next) return step;
+  const int next = code.instrs[step.next].opcode;
+  if (next != FJ_POP_JUMP_IF_FALSE && next != FJ_POP_JUMP_IF_TRUE) return step;
+  PyObject* const made = fj_frame_get(frame, fj_frame_slot_count(frame) + fj_frame_stack_depth(frame) - 1);
+  return PyBool_Check(made) ? execute(thread, frame, code, step.next) : step;
 }
 
 /// The rest of the frame, its calls looked at as those of a break.
