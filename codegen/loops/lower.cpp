@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "codegen/loops/arrange.h"
 #include "codegen/schedule/index_maps.h"
 #include "codegen/schedule/written_parts.h"
+#include "graph_ir/ops.h"
 #include "runtime/base/budget.h"
 #include "runtime/base/error.h"
 
@@ -248,7 +250,35 @@ class GroupLowering {
     }
     std::vector<ExprId> args;
     for (ValueId operand : node.operands) args.push_back(value(operand, index, predicate));
+    if (const auto loud = loud_operand(node)) {
+      ExprId& arg = args[*loud];
+      const DType type = dtype(node.operands[*loud]);
+      if (schedule_.conditions && predicate.valid() && kernel_[arg].kind != ExprKind::Constant)
+        arg = select(type, predicate, arg, number(type, quiet_operand(node.op)));
+    }
     return pointwise(node.op, dtype(id), dtype(node.operands.back()), std::move(args));
+  }
+
+  /// The operand that may raise an IEEE condition where the predicate doesn't hold, though the ones that are loaded are
+  /// harmless there: 0 / 0, the logarithm of x - 1.
+  std::optional<std::size_t> loud_operand(const Node& node) {
+    if (row(node.op).lowering != Lowering::Pointwise || row(node.op).raises != Raises::Any) return std::nullopt;
+    const DType type = dtype(node.operands[0]);
+    if (!is_float(type) && !is_complex(type)) return std::nullopt;
+    switch (node.op) {
+      case Op::sqrt: case Op::rsqrt: case Op::log: case Op::log2: case Op::log10: case Op::log1p: case Op::asin:
+      case Op::acos: case Op::acosh: case Op::atanh: case Op::pow: return 0;
+      case Op::div: case Op::floor_div: case Op::mod: case Op::trunc_div: case Op::fmod: return 1;
+      default: return std::nullopt;
+    }
+  }
+  static double quiet_operand(Op op) { return op == Op::atanh ? 0 : 1; }
+
+  ExprId number(DType type, double value) {
+    Expr expr;
+    expr.dtype = type;
+    expr.scalar = value;
+    return kernel_.add(std::move(expr));
   }
 
   ExprId select(DType type, ExprId condition, ExprId a, ExprId b) {

@@ -94,6 +94,7 @@ class Scheduler {
       for (ValueId operand : n.operands) ++readers_[operand.index];
     find_counts();
 
+    schedule_.conditions = conditions_;
     demanded_ = demanded_values(graph_, conditions_);
     for (std::size_t n = graph_.nodes.size(); n-- > 0;) visit(int(n));
     for (const Input& input : graph_.inputs) copy_input(input);

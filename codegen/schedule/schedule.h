@@ -49,6 +49,7 @@ struct Schedule {
   std::vector<bool> in_place;      // by ValueId: a reshape that a matmul reads where its operand lies
   std::vector<bool> read_again;    // by ValueId: read in some group by several nodes at one index
   std::vector<int> node_of;        // by ValueId: index in graph.nodes, -1 for inputs
+  bool conditions = false;         // IEEE conditions are collected
 };
 
 /// An operand of a matmul, looked through transposes: the library takes a transposed matrix as it lies.
