@@ -45,16 +45,6 @@ bool Assumptions::find(int loaded) {
     for (const Instruction& made : block.body) {
       if (made.code == Code::Run || !look_at(made)) return false;
       leaves += made.leave.exit >= 0 && made.code != Code::LeaveIfAsked && !facts_.is_checked_before(made);
-      if (made.code != Code::Store) continue;
-      bool always = true;
-      each_way_to(loop_.header, [&](int from, const Target&) { always = always && flow_.dominates(at, from); });
-      // What the region allocates is at addresses, which are no small numbers.
-      const Memory& memory = region_.memories[std::size_t(made.memory)];
-      if (stores.size() == kMostStores || !facts_.affine(made.operands[0]) || memory.heap ||
-          !keeps_its_bits(memory.dtype))
-        return false;
-      stores.push_back({&made, always, always && facts_.is_invariant(made.operands[0]), false});
-      functions.push_back(made.operands[0]);
     }
     if (block.end.kind == Terminator::Kind::Exit) return false;
     for (const Target* target : {&block.end.yes, &block.end.no})
@@ -62,13 +52,90 @@ bool Assumptions::find(int loaded) {
           std::find(loop_.blocks.begin(), loop_.blocks.end(), target->block) == loop_.blocks.end())
         return false;
   }
-  for (Stored& one : stores) {
-    one.total = one.once && is_total(one.store->operands[1]);
-    if (one.total) finite.erase(one.store->operands[1].index);
-  }
+  if (!find_stores()) return false;
   // Whether something was stored is noted in each pass: that takes as long as to leave or not.
   const auto seldom = std::count_if(stores.begin(), stores.end(), [](const Stored& one) { return !one.always; });
   return leaves > 0 && leaves >= seldom;
+}
+
+/// False: one of them can't be undone.
+bool Assumptions::find_stores() {
+  std::map<int, std::vector<std::vector<const Instruction*>>> joined;
+  std::set<const Instruction*> taken;
+  for (int join : loop_.blocks)
+    for (;;) {
+      const auto ways = stores_before(join, taken);
+      if (ways.empty()) break;
+      taken.insert(ways.begin(), ways.end());
+      auto& before = joined[join];
+      before.insert(before.begin(), ways);
+    }
+  const auto add_joined = [&](int join) {
+    return std::all_of(joined[join].begin(), joined[join].end(),
+                       [&](const auto& ways) { return add_store(ways, join, join); });
+  };
+  for (int at : loop_.blocks) {
+    if (at != loop_.header && !add_joined(at)) return false;
+    for (const Instruction& made : region_.blocks[std::size_t(at)].body)
+      if (made.code == Code::Store && !taken.contains(&made) && !add_store({&made}, at, -1)) return false;
+  }
+  if (!add_joined(loop_.header)) return false;
+  for (Stored& one : stores) {
+    const auto is = [&](const Instruction* store) { return is_total(*store); };
+    one.total = one.once && stores.size() == 1 && std::all_of(one.ways.begin(), one.ways.end(), is);
+    if (!one.total) continue;
+    for (const Instruction* store : one.ways) finite.erase(store->operands[1].index);
+  }
+  return true;
+}
+
+bool Assumptions::add_store(std::vector<const Instruction*> ways, int at, int join) {
+  const ValueId place = ways.front()->operands[0];
+  bool always = true;
+  if (join != loop_.header)
+    each_way_to(loop_.header, [&](int from, const Target&) { always = always && flow_.dominates(at, from); });
+  // What the region allocates is at addresses, which are no small numbers.
+  const Memory& memory = region_.memories[std::size_t(ways.front()->memory)];
+  if (stores.size() == kMostStores || !facts_.affine(place) || memory.heap || !keeps_its_bits(memory.dtype))
+    return false;
+  functions.push_back(place);
+  stores.push_back({std::move(ways), join, always, always && facts_.is_invariant(place), false});
+  return true;
+}
+
+/// The last thing that each block does with memory that leads to `join`, and nowhere else, if they all store the same
+/// element. `taken`: stores that come later. Empty: it is not so.
+std::vector<const Instruction*> Assumptions::stores_before(int join,
+                                                           const std::set<const Instruction*>& taken) const {
+  std::vector<const Instruction*> ways;
+  bool are = true;
+  each_way_to(join, [&](int from, const Target&) {
+    const Block& block = region_.blocks[std::size_t(from)];
+    const auto last = std::find_if(block.body.rbegin(), block.body.rend(), [&](const Instruction& made) {
+      return made.code == Code::Load || (made.code == Code::Store && !taken.contains(&made));
+    });
+    are = are && block.end.kind == Terminator::Kind::Jump && last != block.body.rend() && last->code == Code::Store;
+    if (!are) return;
+    constexpr int kDeep = 8;
+    are = ways.empty() ||
+          (ways.front()->memory == last->memory && is_same(ways.front()->operands[0], last->operands[0], kDeep));
+    ways.push_back(&*last);
+  });
+  return are && ways.size() > 1 ? ways : std::vector<const Instruction*>{};
+}
+
+/// The same number whatever way a pass takes, as far as `depth` instructions tell.
+bool Assumptions::is_same(ValueId a, ValueId b, int depth) const {
+  if (a == b) return true;
+  if (const auto number = maker_.constant(a)) return maker_.constant(b) == number;
+  const Instruction *of_a = maker_(a), *of_b = maker_(b);
+  if (depth == 0 || !of_a || !of_b || of_a->operands.size() != of_b->operands.size()) return false;
+  const auto does_a = arithmetic(*of_a), does_b = arithmetic(*of_b);
+  const bool same = does_a ? does_a == does_b
+                           : of_a->code == Code::Pointwise && of_b->code == Code::Pointwise && of_a->op == of_b->op;
+  return same && region_.type(a) == region_.type(b) &&
+         std::equal(of_a->operands.begin(), of_a->operands.end(), of_b->operands.begin(),
+                    [&](ValueId one, ValueId other) { return is_same(one, other, depth - 1); });
 }
 
 /// Integers that the header is given: those that stay small, and those that grow by little in each pass.
@@ -309,16 +376,15 @@ bool Assumptions::is_in_the_loop(const Instruction& made) const {
   });
 }
 
-/// It is what was at the one place where anything is stored, with something added.
-bool Assumptions::is_total(ValueId value) const {
-  if (stores.size() > 1) return false;
-  const Instruction *made = maker_(value), *store = stores.front().store;
+/// It stores what was there, with something added.
+bool Assumptions::is_total(const Instruction& store) const {
+  const Instruction* made = maker_(store.operands[1]);
   const auto does = made && made->code == Code::Pointwise ? arithmetic(*made) : std::nullopt;
   if (does != Op::add && does != Op::sub) return false;
   return std::any_of(made->operands.begin(), made->operands.end(), [&](ValueId operand) {
     const Instruction* loaded = maker_(operand);
-    return loaded && loaded->code == Code::Load && loaded->memory == store->memory &&
-           loaded->operands[0] == store->operands[0] && is_in_the_loop(*loaded);
+    return loaded && loaded->code == Code::Load && loaded->memory == store.memory &&
+           loaded->operands[0] == store.operands[0] && is_in_the_loop(*loaded);
   });
 }
 

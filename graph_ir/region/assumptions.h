@@ -2,6 +2,7 @@
 /// loaded are small, and floats that NumPy would look at are finite. Whether it was so is known behind the stretch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -53,12 +54,15 @@ class Assumptions {
   std::vector<ValueId> functions;       // of the pass, which are relied on
   /// Memory that is changed, at a function of the pass.
   struct Stored {
-    const Instruction* store;
-    bool always;  // in each pass
-    bool once;   // at one place, and always
+    std::vector<const Instruction*> ways;  // one store, or one in each block that leads to `join`, of the same element
+    int join;                              // the block in which it is stored then; -1: where the store is
+    bool always;                           // in each pass
+    bool once;                             // at one place, and always
     bool total;  // which a float is added to: it was finite throughout if it is at the end
+    const Instruction& store() const { return *ways.front(); }
+    bool is(const Instruction& one) const { return std::find(ways.begin(), ways.end(), &one) != ways.end(); }
   };
-  std::vector<Stored> stores;
+  std::vector<Stored> stores;              // in the order of a pass
 
  private:
   std::optional<int> bits(ValueId value);
@@ -77,7 +81,11 @@ class Assumptions {
   bool look_at(const Instruction& made);
   bool is_sum(ValueId value);
   bool is_in_the_loop(const Instruction& made) const;
-  bool is_total(ValueId value) const;
+  bool is_total(const Instruction& store) const;
+  bool find_stores();
+  bool add_store(std::vector<const Instruction*> ways, int at, int join);
+  std::vector<const Instruction*> stores_before(int join, const std::set<const Instruction*>& taken) const;
+  bool is_same(ValueId a, ValueId b, int depth) const;
   /// `visit` is given the block that goes there, and the target.
   template <class Visit>
   void each_way_to(int block, Visit visit) const;

@@ -147,7 +147,7 @@ class Chunks : LoopValues {
     };
     patience_ = memory("patience", DType::I64, 1);
     for (const Assumptions::Stored& one : granted_->stores) {
-      const DType dtype = region_.memories[std::size_t(one.store->memory)].dtype;
+      const DType dtype = region_.memories[std::size_t(one.store().memory)].dtype;
       undo_.push_back({memory("undo", dtype, one.once ? 1 : kUndone),
                        one.always ? -1 : memory("stored", DType::Bool, kUndone)});
     }
@@ -201,15 +201,21 @@ class Chunks : LoopValues {
   void jump(Target to) { block(at_).end = {Terminator::Kind::Jump, {}, std::move(to), {}, {}}; }
 
   /// Of the next ones.
-  enum class Pass : std::uint8_t { First, Second, Last };
+  enum class Pass : std::uint8_t { First, Second, Last, Copied };  // Copied: the one that a copy of the loop is in
   /// A value of the loop, as it is in that pass.
   ValueId in_pass(ValueId value, Pass pass) {
     if (!is_defined_inside(value)) return value;
     const auto known = in_pass_.find({value.index, pass});
     if (known != in_pass_.end()) return known->second;
     ValueId made;
-    if (const auto step = steps_.find(value.index); step != steps_.end() && pass != Pass::First) {
+    if (const auto step = steps_.find(value.index);
+        step != steps_.end() && (pass == Pass::Second || pass == Pass::Last)) {
       const ValueId by = integer(step->second);
+      made = op(Op::add, {in_pass(value, Pass::First), pass == Pass::Last ? op(Op::mul, {last_, by}, DType::I64) : by},
+                DType::I64);
+    } else if (const auto stride = strides_.find(value.index);
+               stride != strides_.end() && (pass == Pass::Second || pass == Pass::Last)) {
+      const ValueId by = in_pass(stride->second, Pass::First);
       made = op(Op::add, {in_pass(value, Pass::First), pass == Pass::Last ? op(Op::mul, {last_, by}, DType::I64) : by},
                 DType::I64);
     } else if (const auto taken = taken_.find(value.index); taken != taken_.end()) {
@@ -260,6 +266,11 @@ class Chunks : LoopValues {
       default: return std::nullopt;
     }
     if (!wanted) std::swap(low, high), more = 1 - more;
+    if (const auto stride = strides_.find(low.index); stride != strides_.end() && affine(high)->is_invariant()) {
+      const ValueId by = op(Op::maximum, {in_pass(stride->second, Pass::First), integer(1)}, DType::I64);
+      const ValueId distance = op(Op::sub, {in_pass(high, Pass::First), in_pass(low, Pass::First)}, DType::I64);
+      return op(Op::floor_div, {plus(op(Op::add, {distance, by}, DType::I64), more - 1), by}, DType::I64);
+    }
     const auto of_low = affine(low)->slope, of_high = affine(high)->slope;
     if (!of_low || !of_high || *of_low <= *of_high) return std::nullopt;
     const std::int64_t by = *of_low - *of_high;
@@ -340,6 +351,7 @@ class Chunks : LoopValues {
         leaves_of(ValueId{value}, leaves, seen);
     for (std::uint32_t leaf : leaves) each_look_at(leaf, need);
     for (ValueId counter : counters_) need(is_within(in_pass(counter, Pass::First), kCounterBits));
+    for (const auto& [parameter, stride] : strides_) need(is_within(in_pass(stride, Pass::First), kLeafBits));
     return holds;
   }
 
@@ -352,7 +364,7 @@ class Chunks : LoopValues {
   template <class Need>
   void each_look_at(std::uint32_t leaf, const Need& need) {
     need(is_within(in_pass(ValueId{leaf}, Pass::First), kLeafBits));
-    if (steps_.contains(leaf)) need(is_within(in_pass(ValueId{leaf}, Pass::Last), kLeafBits));
+    if (steps_.contains(leaf) || strides_.contains(leaf)) need(is_within(in_pass(ValueId{leaf}, Pass::Last), kLeafBits));
   }
 
   /// The loop as it was, for as many passes as it is given; and how many it is given next time.
@@ -445,9 +457,9 @@ class Chunks : LoopValues {
     std::vector<ValueId> first, step;
     for (std::size_t i = 0; i < undo_.size(); ++i) {
       const Assumptions::Stored& one = granted_->stores[i];
-      const ValueId place = one.store->operands[0];
+      const ValueId place = one.store().operands[0];
       first.push_back(in_pass(place, Pass::First));
-      if (one.once) store(undo_[i].before, zero, load(one.store->memory, first[i]));
+      if (one.once) store(undo_[i].before, zero, load(one.store().memory, first[i]));
       step.push_back(one.once ? zero : op(Op::sub, {in_pass(place, Pass::Second), first[i]}, DType::I64));
     }
     branch(picked, to(head, given_, {zero, truth(false)}), {declined, {}});
@@ -465,6 +477,7 @@ class Chunks : LoopValues {
     at_ = copy.again;
     std::vector<ValueId> ahead = new_parameters(copy.again, parameters_);
     const ValueId wrong = new_parameter(copy.again, DType::Bool);
+    store_joined(header_, copy);
     jump(to(head, std::move(ahead), {plus(copy.done, 1), wrong}));
     for (int at : blocks) copy_block(at, copy);
 
@@ -474,7 +487,7 @@ class Chunks : LoopValues {
     for (std::size_t sum : granted_->sums) is_wrong = either(is_wrong, is_not_finite(made[sum]));
     for (std::size_t i = 0; i < undo_.size(); ++i)
       if (const Assumptions::Stored& one = granted_->stores[i]; one.total)
-        is_wrong = either(is_wrong, is_not_finite(load(one.store->memory, first[i])));
+        is_wrong = either(is_wrong, is_not_finite(load(one.store().memory, first[i])));
     const Target back{undo, {plus(n, -1)}};
     branch(is_wrong, back, to(header_, made, {integer(1), integer(kSlowPasses)}));
 
@@ -492,7 +505,7 @@ class Chunks : LoopValues {
         at_ = put;
       }
       const ValueId at = op(Op::add, {first[i], op(Op::mul, {step[i], pass}, DType::I64)}, DType::I64);
-      store(one.store->memory, at, load(undo_[i].before, pass));
+      store(one.store().memory, at, load(undo_[i].before, pass));
       jump({next, {}});
       at_ = next;
     }
@@ -502,7 +515,7 @@ class Chunks : LoopValues {
     // What stands at one place from the first pass on is older than what the passes have found elsewhere.
     for (std::size_t i = undo_.size(); i-- > 0;)
       if (const Assumptions::Stored& one = granted_->stores[i]; one.once)
-        store(one.store->memory, first[i], load(undo_[i].before, integer(0)));
+        store(one.store().memory, first[i], load(undo_[i].before, integer(0)));
     jump({redo, {}});
 
     at_ = redo;
@@ -536,6 +549,32 @@ class Chunks : LoopValues {
     if (sides.is_unsigned) need(op(Op::ge, {in_pass(sides.b, Pass::First), integer(0)}, DType::Bool));
   }
 
+  bool is_in(const Instruction& one, int at) {
+    return &one >= block(at).body.data() && &one < block(at).body.data() + block(at).body.size();
+  }
+
+  /// What a store of the granted copy is about to overwrite.
+  void note_before(std::size_t stored, ValueId place, const Copy& copy) {
+    const Assumptions::Stored& one = granted_->stores[stored];
+    if (!one.once) store(undo_[stored].before, copy.done, load(one.store().memory, place));
+    if (!one.always) store(undo_[stored].stored, copy.done, truth(true));
+  }
+
+  /// Stores that all blocks make which lead here, made here; the block gets parameters for what is stored.
+  void store_joined(int join, const Copy& copy) {
+    std::erase_if(in_pass_, [](const auto& of) { return of.first.second == Pass::Copied; });
+    for (ValueId parameter : parameters_) in_pass_[{parameter.index, Pass::Copied}] = copy.values[parameter.index];
+    for (std::size_t i = 0; i < granted_->stores.size(); ++i) {
+      const Assumptions::Stored& one = granted_->stores[i];
+      if (one.join != join) continue;
+      Instruction made = one.store();
+      const ValueId value = new_parameter(at_, region_.type(made.operands[1]));
+      made.operands = {in_pass(made.operands[0], Pass::Copied), value};
+      note_before(i, made.operands[0], copy);
+      block(at_).body.push_back(std::move(made));
+    }
+  }
+
   void copy_block(int from, Copy& copy) {
     at_ = copy.blocks.at(from);
     const auto mapped = [&](ValueId value) {
@@ -548,6 +587,7 @@ class Chunks : LoopValues {
     };
     for (ValueId parameter : block(from).parameters) block(at_).parameters.push_back(renewed(parameter));
     ValueId wrong = copy.is_granted() ? new_parameter(at_, DType::Bool) : ValueId{};
+    if (copy.is_granted() && from != copy.first) store_joined(from, copy);
     if (copy.is_granted() && from == copy.first)
       for (const Undo& undo : undo_)
         if (undo.stored >= 0) store(undo.stored, copy.done, truth(false));
@@ -586,10 +626,9 @@ class Chunks : LoopValues {
       if (copy.is_granted() && made.code == Code::Store) {
         const auto& stores = granted_->stores;
         const auto stored =
-            std::find_if(stores.begin(), stores.end(), [&](const auto& one) { return one.store == &instruction; });
-        const Undo& undo = undo_[std::size_t(stored - stores.begin())];
-        if (!stored->once) store(undo.before, copy.done, load(made.memory, made.operands[0]));
-        if (!stored->always) store(undo.stored, copy.done, truth(true));
+            std::find_if(stores.begin(), stores.end(), [&](const auto& one) { return one.is(instruction); });
+        if (stored->join >= 0) continue;
+        note_before(std::size_t(stored - stores.begin()), made.operands[0], copy);
       }
       const ValueId result = made.result;
       block(at_).body.push_back(std::move(made));
@@ -598,12 +637,18 @@ class Chunks : LoopValues {
     }
     Terminator end = block(from).end;
     const auto retarget = [&](Target& target) {
+      const int target_of = target.block;
       for (ValueId& argument : target.arguments) argument = mapped(argument);
       const auto found = copy.blocks.find(target.block);
       if (target.block == header_) target.block = copy.again;
       else if (found != copy.blocks.end()) target.block = found->second;
       else return;
-      if (copy.is_granted()) target.arguments.push_back(wrong);
+      if (!copy.is_granted()) return;
+      target.arguments.push_back(wrong);
+      for (const Assumptions::Stored& one : granted_->stores)
+        if (one.join == target_of)
+          for (const Instruction* way : one.ways)
+            if (is_in(*way, from)) target.arguments.push_back(mapped(way->operands[1]));
     };
     for (Target* target : {&end.yes, &end.no})
       if (target->block >= 0) retarget(*target);

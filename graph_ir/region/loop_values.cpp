@@ -29,7 +29,6 @@ ValueId LoopValues::new_value(DType dtype) {
   return made;
 }
 
-/// Parameters of the header that grow by a constant in each pass, or stay what they are.
 void LoopValues::find_inductions() {
   const std::vector<ValueId>& parameters = block(header_).parameters;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -44,6 +43,24 @@ void LoopValues::find_inductions() {
     if (*step == 0) invariant_[parameters[i].index] = true;
     else if (region_.type(parameters[i]) == DType::I64) steps_[parameters[i].index] = *step;
   }
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (!invariant_.contains(parameters[i].index) && !steps_.contains(parameters[i].index))
+      if (const auto by = stride(i)) strides_[parameters[i].index] = *by;
+}
+
+std::optional<ValueId> LoopValues::stride(std::size_t parameter) {
+  const ValueId given = block(header_).parameters[parameter];
+  std::optional<ValueId> stride;
+  bool same = region_.type(given) == DType::I64;
+  each_jump_back([&](const Target& target) {
+    const Instruction* made = maker(target.arguments[parameter]);
+    same = same && made && arithmetic(*made) == Op::add && (made->operands[0] == given || made->operands[1] == given);
+    if (!same) return;
+    const ValueId by = made->operands[made->operands[0] == given ? 1 : 0];
+    same = is_invariant(by) && (!stride || *stride == by);
+    stride = by;
+  });
+  return same ? stride : std::nullopt;
 }
 
 bool LoopValues::is_pure(Op op) {
@@ -86,6 +103,7 @@ std::optional<LoopValues::Affine> LoopValues::look_at(ValueId value) {
   }
   constexpr double kLeaf = double(std::int64_t(1) << kLeafBits);
   if (const auto step = steps_.find(value.index); step != steps_.end()) return Affine{kLeaf, step->second};
+  if (strides_.contains(value.index)) return Affine{kLeaf, std::nullopt};
   if (is_invariant(value)) return Affine{kLeaf, 0};
   const Instruction* made = maker(value);
   if (made && is_defined_inside(value)) {

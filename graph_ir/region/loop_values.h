@@ -32,8 +32,10 @@ class LoopValues {
         if (target->block == header_) visit(*target);
   }
 
-  /// Parameters of the header that grow by a constant in each pass, or stay what they are.
+  /// Parameters of the header that grow by the same in each pass, or stay what they are.
   void find_inductions();
+  /// What is added to this one in each pass.
+  std::optional<ValueId> stride(std::size_t parameter);
 
   /// An integer as a function of the pass.
   struct Affine {
@@ -77,6 +79,7 @@ class LoopValues {
   std::vector<int> defined_in_;
   std::optional<Makers> maker_;
   std::map<std::uint32_t, std::int64_t> steps_;  // of parameters of the header that grow by a constant in each pass
+  std::map<std::uint32_t, ValueId> strides_;     // of those that grow by a number that is not known, but the same in each
   std::map<std::uint32_t, bool> invariant_;
   std::map<std::uint32_t, std::optional<Affine>> affine_;
   std::map<std::uint32_t, ValueId> taken_;       // indices that are not negative, by which condition
