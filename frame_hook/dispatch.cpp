@@ -9,6 +9,7 @@
 #include <new>
 #include <optional>
 #include <set>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -184,23 +185,20 @@ struct Decisions {
 /// The frame's new locals and stack. Old values, which take their places in `update`, go last, when the frame is whole
 /// again: destructors may look at it.
 void update_frame(FjFrame* frame, FrameUpdate& update) {
-  const std::size_t slots = std::size_t(fj_frame_slot_count(frame)), count = update.slots.size();
-  for (std::size_t i = 0; i < slots; i++)
-    update.slots[i] = Ref<>::steal(fj_frame_exchange(frame, int(i), update.slots[i].release()));
-  while (fj_frame_stack_depth(frame) > 0) update.slots.push_back(Ref<>::steal(fj_frame_pop(frame)));
-  for (std::size_t i = slots; i < count; i++) fj_frame_push(frame, update.slots[i].release());
+  exchange_slots(frame, update.slots);
   update.slots.clear();
 }
 
 /// Each retrace corrects one prediction: a model has as many as it has calls of one kind whose layout differs.
 constexpr int kMaximumRetraces = 64;
 
-Step execute_break(FunctionState& state, PyThreadState* thread, FjFrame* frame, const FjCode& code, int instruction) {
+Step execute_break(FunctionState& state, PyThreadState* thread, FjFrame* frame, const FjCode& code, int instruction,
+                   std::span<Resumed> called = {}) {
   if (fj_opcode_rows[code.instrs[instruction].opcode].python == FJ_PYTHON_Quiet)
     return execute(thread, frame, code, instruction);
   const BreakPlace place{state, code, instruction};
   const ReachScope reach(thread, place);
-  const Step step = execute(thread, frame, code, instruction);
+  const Step step = execute(thread, frame, code, instruction, called);
   // From CPython 3.13 on a bool is made first: it and the branch on it are one.
   const int run = code.instrs[instruction].opcode;
   if ((run != FJ_COMPARE_OP && run != FJ_TO_BOOL) || step.kind != Step::Kind::Next) return step;
@@ -268,6 +266,7 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
   LoopRegions& regions = loop.regions;
   if (regions.given_up || !CompiledLoop::possible()) return false;
   int instruction = loop.header;
+  std::vector<Resumed> called;
   {
     Scratch scratch;
     const FrameObjects objects(frame);
@@ -281,7 +280,7 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     };
     for (std::size_t i = 0; i < regions.made.size() && outcome == CompiledLoop::Outcome::Other; ++i) {
       running = regions.made[i];
-      outcome = running->run(thread, values, scratch.update(), instruction);
+      outcome = running->run(thread, values, scratch.update(), instruction, called);
     }
     if (outcome == CompiledLoop::Outcome::Other) {
       if (regions.memory.waits()) return false;
@@ -305,7 +304,7 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         step = {Step::Kind::Finished, 0, fj_frame_finish(thread, frame, nullptr)};
         return true;
       }
-      if (running) outcome = running->run(thread, values, scratch.update(), instruction);
+      if (running) outcome = running->run(thread, values, scratch.update(), instruction, called);
       if (outcome == CompiledLoop::Outcome::Other) {
         give_up(why);
         return false;
@@ -324,6 +323,7 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     if (running->loses()) give_up("its passes are left to CPython too often");
   }
   step = {Step::Kind::Next, instruction};
+  if (!called.empty()) step = execute_break(state, thread, frame, code, instruction, called);
   while (step.kind == Step::Kind::Next && loop.contains(step.next)) {
     step = execute_break(state, thread, frame, code, step.next);
     if (step.kind == Step::Kind::Next && cache.loop_at(step.next) != nullptr) break;

@@ -5,6 +5,8 @@
 // instruction that has not begun: unbound names, missing attributes of modules, whatever we do not implement.
 #include "frame_hook/executor.h"
 
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "cpython/ref.h"
@@ -38,6 +40,7 @@ class Machine {
   const int slots;
   PyObject* result = nullptr;
   int lasti = 0;  // code unit that a handler is told as the position of the exception
+  std::span<Resumed> called{};  // what the next call goes on with
 
   int depth() const { return fj_frame_stack_depth(frame); }
   PyObject* local(int slot) const { return fj_frame_get(frame, slot); }
@@ -106,6 +109,20 @@ Outcome Machine::truth_branch(bool wanted, const FjInstr& instr) {
   return branch(bool(truth) == wanted, instr);
 }
 
+/// The frame has just been made for a call that is under way.
+PyObject* run_resumed(void* context, PyThreadState* thread, FjFrame* frame, int) {
+  const std::span<Resumed> called = *static_cast<std::span<Resumed>*>(context);
+  Resumed& mine = called.front();
+  exchange_slots(frame, mine.slots);
+  int instruction = mine.instruction;
+  if (called.size() > 1) {
+    const Step step = execute(thread, frame, *mine.code, instruction, called.subspan(1));
+    if (step.kind == Step::Kind::Finished) return step.result;
+    instruction = step.next;
+  }
+  return hand_over(thread, frame, *mine.code, instruction);
+}
+
 Outcome Machine::call(int argc, PyObject* keyword_names, int extra) {
   // Two slots below the arguments, see fj_call_layout_callable_first.
   const FrameObjects entries(frame, slots + depth() - (argc + extra + 2), argc + extra + 2);
@@ -122,8 +139,13 @@ Outcome Machine::call(int argc, PyObject* keyword_names, int extra) {
   }
   std::size_t count = std::size_t(first + 2 + argc - arguments);
   if (keyword_names != nullptr) count -= std::size_t(PyTuple_GET_SIZE(keyword_names));
-  PyObject* value = PyObject_Vectorcall(callable, arguments, count | PY_VECTORCALL_ARGUMENTS_OFFSET, keyword_names);
-  return replace(argc + extra + 2, value);
+  count |= PY_VECTORCALL_ARGUMENTS_OFFSET;
+  std::span<Resumed> resumed = std::exchange(called, {});
+  if (resumed.empty())
+    return replace(argc + extra + 2, PyObject_Vectorcall(callable, arguments, count, keyword_names));
+  if (!fj_begin_stack(thread)) return out_of_memory();  // else CPython would begin the call
+  return replace(argc + extra + 2, fj_call_with_evaluator(thread, callable, arguments, count, keyword_names,
+                                                          run_resumed, &resumed));
 }
 
 Outcome Machine::call_with_tuple(bool keywords) {
@@ -562,8 +584,17 @@ Step unwind(Machine& machine, const FjCode& code, int unit) {
 
 }  // namespace
 
-Step execute(PyThreadState* thread, FjFrame* frame, const FjCode& code, int index) {
+void exchange_slots(FjFrame* frame, std::vector<Ref<>>& slots) {
+  const std::size_t locals = std::size_t(fj_frame_slot_count(frame)), count = slots.size();
+  for (std::size_t i = 0; i < locals; i++)
+    slots[i] = Ref<>::steal(fj_frame_exchange(frame, int(i), slots[i].release()));
+  while (fj_frame_stack_depth(frame) > 0) slots.push_back(Ref<>::steal(fj_frame_pop(frame)));
+  for (std::size_t i = locals; i < count; i++) fj_frame_push(frame, slots[i].release());
+}
+
+Step execute(PyThreadState* thread, FjFrame* frame, const FjCode& code, int index, std::span<Resumed> called) {
   Machine machine(thread, frame, code);
+  machine.called = called;
   fj_frame_link(thread, frame);
   do {
     const FjInstr& instr = code.instrs[index];

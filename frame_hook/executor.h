@@ -7,7 +7,12 @@
 
 #include <Python.h>
 
+#include <memory>
+#include <span>
+#include <vector>
+
 #include "cpython/cpython.h"
+#include "cpython/ref.h"
 
 namespace fj {
 
@@ -21,8 +26,19 @@ struct Step {
   PyObject* result = nullptr;
 };
 
-/// Runs instruction `index`, and on to the next instruction at which a frame can be resumed.
-Step execute(PyThreadState* thread, FjFrame* frame, const FjCode& code, int index);
+/// A call that is under way: its frame stands before this instruction, with these slots and this stack.
+struct Resumed {
+  std::shared_ptr<const FjCode> code;
+  int instruction;
+  std::vector<Ref<>> slots;
+};
+
+/// Runs instruction `index`, and on to the next instruction at which a frame can be resumed. `called`: what it calls is
+/// not begun but goes on as the first of them, and that one's call as the next.
+Step execute(PyThreadState* thread, FjFrame* frame, const FjCode& code, int index, std::span<Resumed> called = {});
+
+/// The frame gets these slots, and then this stack; `slots` what it had.
+void exchange_slots(FjFrame* frame, std::vector<Ref<>>& slots);
 
 /// CPython runs the frame from instruction `index` to its end.
 PyObject* hand_over(PyThreadState* thread, FjFrame* frame, const FjCode& code, int index);

@@ -389,6 +389,9 @@ int CompiledLoop::traverse(visitproc visit, void* arg) const {
   for (const RegionExit& exit : loop_.exits) {
     for (const Holding& holding : exit.places)
       if (const int stop = traverse_holding(holding, visit, arg)) return stop;
+    for (const RegionExit::Called& called : exit.called)
+      for (const Holding& holding : called.places)
+        if (const int stop = traverse_holding(holding, visit, arg)) return stop;
     for (const RegionExit::Stored& stored : exit.stored)
       if (const int stop = traverse_holding(stored.value, visit, arg)) return stop;
   }
@@ -438,7 +441,7 @@ void CompiledLoop::note_turn(Improved& improved, bool taken, double nanoseconds,
 bool CompiledLoop::is_brief() const { return pass_ > 0 && pass_ * double(last_passes_) < kBrief; }
 
 CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues& values, FrameUpdate& update,
-                                        int& instruction) {
+                                        int& instruction, std::vector<Resumed>& called) {
   Room room;
   Entrance entrance(loop_, values, room.get());
   for (const RegionGuard& guard : loop_.guards)
@@ -492,10 +495,21 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   const RegionExit& exit = loop_.exits[std::size_t(number)];
   update.clear();
   for (const Holding& holding : exit.places) entrance.hold_pointers(holding, left.data());
+  for (const RegionExit::Called& one : exit.called)
+    for (const Holding& holding : one.places) entrance.hold_pointers(holding, left.data());
   for (const RegionExit::Stored& one : exit.stored) entrance.hold_pointers(one.value, left.data());
-  for (const Holding& holding : exit.places) {
-    update.slots.push_back(entrance.object(holding, left.data()));
-    if (!update.slots.back() && PyErr_Occurred()) return Outcome::Failed;
+  const auto make = [&](const std::vector<Holding>& places, std::vector<Ref<>>& slots) {
+    for (const Holding& holding : places) {
+      slots.push_back(entrance.object(holding, left.data()));
+      if (!slots.back() && PyErr_Occurred()) return false;
+    }
+    return true;
+  };
+  if (!make(exit.places, update.slots)) return Outcome::Failed;
+  called.clear();
+  for (const RegionExit::Called& one : exit.called) {
+    called.push_back({one.code, one.instruction, {}});
+    if (!make(one.places, called.back().slots)) return Outcome::Failed;
   }
   std::vector<Ref<>> stored;
   for (const RegionExit::Stored& one : exit.stored) {

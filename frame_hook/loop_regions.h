@@ -10,6 +10,7 @@
 
 #include "codegen/llvm/region.h"
 #include "cpython/cpython.h"
+#include "frame_hook/executor.h"
 #include "frame_hook/memory_wait.h"
 #include "runtime/profile.h"
 #include "segment/segment.h"
@@ -28,8 +29,10 @@ class CompiledLoop {
 
   enum class Outcome : std::uint8_t { Ran, Other, Failed };
   /// Runs the region if what it was made for holds of the frame. Ran: `update.slots` are the frame's new objects, and it
-  /// stands before `instruction`. Other: nothing has happened. Failed: an error is set.
-  Outcome run(PyThreadState* thread, const FrameValues& values, FrameUpdate& update, int& instruction);
+  /// stands before `instruction`, a call where `called` gets any, each by the one before it. Other: nothing has happened.
+  /// Failed: an error is set.
+  Outcome run(PyThreadState* thread, const FrameValues& values, FrameUpdate& update, int& instruction,
+              std::vector<Resumed>& called);
 
   const LoopRegion& loop() const { return loop_; }
   /// For Python's garbage collector: the objects that are held.

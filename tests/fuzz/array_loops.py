@@ -8,6 +8,7 @@ import random
 from case import Case
 from held import held_elsewhere
 from loops import Lines
+from writers import Writers
 
 MODES = ["record"] * 6 + ["error", "raise", "ignore"]
 
@@ -21,6 +22,7 @@ class Writer(Lines):
         self.k, self.rows, self.columns = random.randint(6, 12), random.randint(3, 5), random.randint(4, 6)
         self.made = {"v": [], "m": []}  # names of arrays of k elements, and of rows times columns, that the function has made
         self.scalars = ["q", "s", "t"]
+        self.writers = Writers(random)
 
     def number(self):
         return self.one(*self.loops) if self.loops else "p"
@@ -98,7 +100,11 @@ class Writer(Lines):
     def statement(self):
         pick = self.random.random()
         shape = self.one("v", "m", "r", "c", "i", "4", "i", "v")
-        if pick < 0.28:
+        if self.writers.names and self.chance(0.2):
+            array = self.one(self.vector(), self.part(self.one("v", "r", "4", "c")))
+            call = self.writers.call(array, f"{self.number()} % 4", self.scalar())
+            self.line(self.one(call, call, f"s = {call}", f"t = {call} or 0"))
+        elif pick < 0.28:
             self.line(f"{self.target(shape)} = {self.one(self.expression(shape), self.expression(shape), self.scalar())}")
         elif pick < 0.46:
             self.line(f"{self.target(shape)} {self.one('+=', '-=', '+=', '*=')} {self.one('0.5', '0.25', self.scalar()) if self.chance(0.4) else self.expression(shape, 1)}")
@@ -184,7 +190,7 @@ def program(seed, lib):
     writer.line(f"return {', '.join(['s', 't', 'kept', *names])}")
     lines, setup = held_elsewhere(random.Random(f"called {seed}"), "v, w, u, m, g, p, q", "\n".join(writer.lines))
     source = ["import numpy as np", "OPTIONS = {'retire': True}", "", "def h(x, y):", f"    {generator.choice(['return y + x[0]', 'return (x * 0.5).sum()', 'return y if y > x.max() else x[1]'])}", "",
-              *lines]
+              *writer.writers.source, *lines]
     layouts = ["c"] * 8 + ["strided", "fortran", "padded", "reversed", "readonly"]
 
     def call(seed, kinds, values):

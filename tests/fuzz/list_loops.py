@@ -8,6 +8,7 @@ import random
 from case import Case
 from held import held_elsewhere
 from loops import Lines
+from writers import Writers
 
 # What a list is filled with, by share; the last ones end a region, or keep one from being made.
 ITEMS = {
@@ -40,6 +41,7 @@ class Writer(Lines):
         super().__init__(random)
         self.loops, self.made = [], []
         self.scalars = ["s", "t", "u"]
+        self.writers = Writers(random)
 
     def list(self):
         return self.one("x", "y", "x", "y", "z", *self.made)
@@ -114,7 +116,11 @@ class Writer(Lines):
 
     def statement(self):
         pick = self.random.random()
-        if pick < 0.3:
+        if self.writers.names and self.chance(0.2):
+            name = self.row() if self.chance(0.2) else self.list()
+            call = self.writers.call(name, self.index(name), self.expression(1))
+            self.line(self.one(call, call, f"{self.one(*self.scalars)} = {call}", f"{self.place()} = {call}"))
+        elif pick < 0.3:
             self.line(f"{self.place()} = {self.expression()}")
         elif pick < 0.42:
             self.line(f"{self.place()} {self.one('+=', '-=', '+=')} {self.one('0.5', '1', self.scalar())}")
@@ -222,7 +228,7 @@ def program(seed, lib):
     writer.line(f"return {', '.join(['s', 't', 'u', 'x', 'y', 'z', *writer.made])}")
     lines, setup = held_elsewhere(random.Random(f"called {seed}"), "x, y, g, v, p, q", "\n".join(writer.lines))
     helper = generator.choice(["return y + x[0]", "return len(x) + y", "x[0] = y\n    return y", "return y if y > x[-1] else x[1]", "x.append(y)\n    return y"])
-    source = ["import numpy as np", "M = 0xFFFFFFFFFFFFFFFF", f"OPTIONS = {{'retire': {generator.random() < 0.8}, 'tier': '{'optimised' if seed % 2 else 'auto'}'}}", "", "def h(x, y):", f"    {helper}", "", *lines]
+    source = ["import numpy as np", "M = 0xFFFFFFFFFFFFFFFF", f"OPTIONS = {{'retire': {generator.random() < 0.8}, 'tier': '{'optimised' if seed % 2 else 'auto'}'}}", "", "def h(x, y):", f"    {helper}", "", *writer.writers.source, *lines]
 
     def call(number, kinds, table):
         n, m = generator.randint(8, 24), generator.randint(3, 6)

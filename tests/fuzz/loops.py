@@ -20,6 +20,7 @@ from case import Case, Difference, call_observed, namespace_of  # noqa: E402
 from harness import torch  # noqa: E402
 from held import held_elsewhere  # noqa: E402
 from observe import Elements, Walk, thread_modes, without_addresses  # noqa: E402
+from writers import Writers  # noqa: E402
 
 PASSES = 300  # of one call, about
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"]
@@ -98,6 +99,7 @@ class Writer(Lines):
         self.loops = []  # (name of an int that differs from pass to pass or None, array it counts the elements of or None)
         self.room, self.numbers, self.helper, self.generator, self.names = PASSES, 0, None, False, set()
         self.left = 40  # statements; a program ends
+        self.writers = Writers(random)
 
     def fresh(self, stem):
         self.numbers += 1
@@ -332,7 +334,13 @@ class Writer(Lines):
 
     def write(self):
         pick = self.random.random()
-        if pick < 0.45:
+        if self.writers.names and self.chance(0.35):
+            array = self.one("a", "b", "a", "b", f"m[{self.index('m')}]", "l")
+            index = self.index(array if array in "abl" else "b")
+            call = self.writers.call(array, index, self.one(self.small, lambda: self.number(1))())
+            name = self.one(*self.assigned["int"], *self.assigned["float"])
+            self.line(self.one(call, call, call, f"{name} = {call}", f"{name} = {call} or 0", f"if {call}: {name} = {self.small()}"))
+        elif pick < 0.45:
             array = self.one("a", "b", "m")
             kind = self.number if array == "b" else self.one(self.integer, self.small, self.read)
             value = kind() if kind == self.number or self.chance(0.3) else self.one(self.small, self.read)()
@@ -699,6 +707,7 @@ def program(seed, lib):
     parts = ["import math", "import numpy as np", f"OPTIONS = {{'retire': {generator.random() < 0.8}, 'tier': '{'optimised' if seed % 2 else 'auto'}'}}", "COUNT = [0]", ""]
     if helper:
         parts += ["def h(x, y):", helper, ""]
+    parts += writer.writers.source
     if writer.generator:
         parts += ["def g(a, b, m, l, n, p, q):", body, "", "def f(a, b, m, l, n, p, q):"]
         parts += [

@@ -255,14 +255,15 @@ void RegionBuilder::store(const ArrayPlace& to, ValueId offset, ValueId value, i
   block().body.push_back(store);
 }
 
-/// The region is left at the call of another function, as if nothing of it had happened.
-void RegionBuilder::expect_own_function(const char* what) {
-  if (context_->caller != nullptr) throw Unknown{what};
+/// The function that is being run stores something, which is done once.
+void RegionBuilder::note_writer() {
+  for (const Context* context = context_; context->caller != nullptr; context = context->caller)
+    found_.writers.insert(context->object);
 }
 
 /// The region writes into the array: what is not computed yet may read it.
 void RegionBuilder::written(const Known& array) {
-  expect_own_function("a function that writes into an array");
+  note_writer();
   if (is_bytes(array)) throw Unknown{"an assignment to bytes"};
   const Known& base = array.kind == Known::Kind::View ? array.items[0] : array;
   if (base.kind == Known::Kind::Array) made_.guards[facts(base).guard].writes = true;
@@ -351,8 +352,11 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
           of.items[0] = python_int(add_no_wrap(next, integer(of.step)));
         } else {
           const ValueId step = of.items[2].value;
-          const ValueId forwards = op(Op::gt, {step, integer(0)});
-          goes_on.push_back(op(Op::where, {forwards, op(Op::lt, {next, end}), op(Op::gt, {next, end})}));
+          const ValueId before = op(Op::lt, {next, end});
+          const auto either_way = [&] {
+            return op(Op::where, {op(Op::gt, {step, integer(0)}), before, op(Op::gt, {next, end})});
+          };
+          goes_on.push_back(of.forwards ? before : either_way());
           of.items[0] = python_int(add_no_wrap(next, step));
         }
         return python_int(next);

@@ -56,16 +56,16 @@ RegionBuilder::Context* RegionBuilder::inlined(PyFunctionObject* function, int c
     if (known->caller == context_ && known->call == call && known->globals == function->func_globals &&
         known->object == reinterpret_cast<PyCodeObject*>(function->func_code))
       return known.get();
-  FjCode* code = nullptr;
+  std::shared_ptr<const FjCode> code;
   for (const auto& decoded : decoded_)
-    if (decoded->code == function->func_code) code = decoded.get();
+    if (decoded->code == function->func_code) code = decoded;
   if (code == nullptr) {
-    code = fj_decode(reinterpret_cast<PyCodeObject*>(function->func_code));
+    code = {fj_decode(reinterpret_cast<PyCodeObject*>(function->func_code)), fj_free_code};
     if (code == nullptr) {
       PyErr_Clear();
       throw Unknown{"a function that can't be decoded"};
     }
-    decoded_.emplace_back(code, fj_free_code);
+    decoded_.push_back(code);
   }
   contexts_.emplace_back(new Context{code, reinterpret_cast<PyCodeObject*>(code->code), function->func_globals,
                                      function->func_builtins, 0, code->count - 1, count_entrances(*code), context_,
@@ -116,7 +116,7 @@ bool RegionBuilder::enter_function(PyFunctionObject* function, const std::vector
   Context* const context = inlined(function, call);
   State inside = before_;
   context->base = inside.places.size();
-  if (context_->caller == nullptr) inside.stored_at_call = inside.stored;
+  if (repeatable(context) == context) inside.stored_at_call = inside.stored;
   for (const auto& argument : given) {
     if (argument->kind == Known::Kind::Empty || argument->is_iterator()) throw Unknown{"a call with an iterator"};
     inside.places.push_back(*argument);
@@ -144,7 +144,7 @@ bool RegionBuilder::return_from_function() {
   state.places.push_back(std::move(result));
   const int after = context.call + 1;
   context_ = context.caller;
-  if (context_->caller == nullptr) state.stored_at_call.clear();
+  if (repeatable(context_) == nullptr) state.stored_at_call.clear();
   jump(after, std::move(state));
   return false;
 }

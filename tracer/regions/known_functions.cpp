@@ -151,7 +151,10 @@ Result range(const Call& call) {
   made.items = {RegionBuilder::python_int(start), RegionBuilder::python_int(end)};
   if (made.step == 0) {
     made.items.push_back(RegionBuilder::python_int(call.b.as_int(call.arguments[2])));
-    call.b.leave_if(call.b.op(Op::eq, {made.items[2].value, call.b.integer(0)}));
+    // A loop that goes down by a step that varies is one of a few; one that goes up is known better.
+    const auto step = call.b.hint(made.items[2].value);
+    made.forwards = step && *step > 0;
+    call.b.leave_if(call.b.op(made.forwards ? Op::le : Op::eq, {made.items[2].value, call.b.integer(0)}));
   }
   // What is added to does not wrap.
   const ValueId far = call.b.integer(std::int64_t(1) << 61), back = call.b.integer(-(std::int64_t(1) << 61));

@@ -284,7 +284,7 @@ std::string RegionBuilder::stored_in_list(const Known& list, const Known& item) 
 }
 
 void RegionBuilder::put(const Known& list, const Known& index, const Known& item) {
-  expect_own_function("a function that writes into a list");
+  note_writer();
   const ValueId at = list_index(list, index);
   const std::string type = stored_in_list(list, item);
   const auto put_object = [&] { leave_if(op(Op::logical_not, {run("put" + type, {list.value, at, item.value})})); };
@@ -315,7 +315,7 @@ void RegionBuilder::put(const Known& list, const Known& index, const Known& item
 }
 
 void RegionBuilder::append(const Known& list, const Known& item) {
-  expect_own_function("a function that writes into a list");
+  note_writer();
   const std::string type = stored_in_list(list, item);
   const bool same = is_there(item);
   leave_if(op(Op::logical_not, {run("append" + (same ? "_item" : type), {list.value, same ? item.item : item.value})}));
@@ -416,7 +416,7 @@ bool RegionBuilder::list_method(const std::string& name, const Known& list, cons
   }
   if (name != "pop" || !arguments.empty()) return false;
   if (list.step > 1) note_list_maker();
-  expect_own_function("a function that takes from a list");
+  note_writer();
   const ValueId count = length(list);
   leave_if(op(Op::eq, {count, integer(0)}));
   push_item(list, op(Op::sub, {count, integer(1)}), true);

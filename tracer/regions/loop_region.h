@@ -10,6 +10,7 @@
 /// NumPy scalar whose operation would warn leave before their instruction, which CPython then runs and reports.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -90,8 +91,15 @@ struct RegionExit {
     Ref<> name;      // of its attribute
     Holding value;
   };
-  int instruction;
+  /// A function that has been called, has stored something, and has not returned.
+  struct Called {
+    std::shared_ptr<const FjCode> code;
+    int instruction;
+    std::vector<Holding> places;
+  };
+  int instruction;                // the call, where `called` has any
   std::vector<Holding> places;  // the slots, then the stack
+  std::vector<Called> called{};   // each by the one before it, the first by the loop's function
   std::vector<Stored> stored{};   // attributes that the region has given new values
 };
 

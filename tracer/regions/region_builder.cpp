@@ -29,7 +29,7 @@ void describe_types(const Known& known, std::string& out) {
     case Known::Kind::Fresh: out += char('a' + int(known.dtype)); break;
     case Known::Kind::View: out += char('0' + int(known.step)); break;
     case Known::Kind::Range: case Known::Kind::RangeIterator: case Known::Kind::TupleIterator:
-      out += std::to_string(known.step);
+      out += (known.forwards ? "+" : "") + std::to_string(known.step);
       break;
     case Known::Kind::InnerList: out += std::to_string(known.place) + "." + std::to_string(known.step); break;
     default: out += std::to_string(known.place); break;
@@ -69,7 +69,8 @@ RegionBuilder::RegionBuilder(const FjCode& code, const Loop& loop, const FrameVa
     : loop_(loop), values_(values), met_(std::move(met)) {
   found_.list_makers = met_.list_makers;  // places are the same in each look
   objects_.assign(values.slots.begin(), values.slots.end());
-  contexts_.emplace_back(new Context{&code, reinterpret_cast<PyCodeObject*>(code.code), values.function->func_globals,
+  const std::shared_ptr<const FjCode> own(std::shared_ptr<void>(), &code);  // the caller's
+  contexts_.emplace_back(new Context{own, reinterpret_cast<PyCodeObject*>(code.code), values.function->func_globals,
                                      values.function->func_builtins, loop.header, loop.last, count_entrances(code)});
   context_ = contexts_.front().get();
 }
@@ -251,21 +252,27 @@ ValueId RegionBuilder::add_no_wrap(ValueId a, ValueId b) {
   return made.result;
 }
 
-std::pair<int, RegionBuilder::State> RegionBuilder::leaving() const {
-  if (context_->caller == nullptr) return {replay_at_, replay_};
-  const Context* outermost = context_;
-  while (outermost->caller->caller != nullptr) outermost = outermost->caller;
+const RegionBuilder::Context* RegionBuilder::repeatable(const Context* context) const {
+  const Context* found = nullptr;
+  for (; context->caller != nullptr; context = context->caller)
+    if (!writes(*context)) found = context;
+  return found;
+}
+
+RegionBuilder::Leaving RegionBuilder::leaving() const {
+  const Context* const called = repeatable(context_);
+  if (called == nullptr) return {context_, replay_at_, replay_};
   State state = before_;
-  state.places.resize(outermost->base);
+  state.places.resize(called->base);
   state.stored = std::exchange(state.stored_at_call, {});
-  return {outermost->call, std::move(state)};
+  return {called->caller, called->call, std::move(state)};
 }
 
 region::Leave RegionBuilder::leave_here() {
   look_at_reports();
   if (left_.context == context_ && left_.block == block_ && left_.at == at_) return left_.leave;
-  const auto [instruction, state] = leaving();
-  left_ = {context_, block_, at_, leave(instruction, state)};
+  const auto [context, instruction, state] = leaving();
+  left_ = {context_, block_, at_, leave(*context, instruction, state)};
   return left_.leave;
 }
 
@@ -433,11 +440,21 @@ Holding RegionBuilder::holding(const Known& known, std::vector<ValueId>& values)
   return made;
 }
 
-region::Leave RegionBuilder::leave(int instruction, const State& state) {
+/// `context`: the function whose instruction it is, and whose places are the last ones of the state.
+region::Leave RegionBuilder::leave(const Context& context, int instruction, const State& state) {
   region::Leave made;
-  RegionExit exit{instruction, {}, {}};
+  RegionExit exit{instruction, {}, {}, {}};
   made.values.push_back(state.passes);
-  for (const Known& known : state.places) exit.places.push_back(holding(known, made.values));
+  std::vector<const Context*> called;  // the outermost first
+  for (const Context* one = &context; one->caller != nullptr; one = one->caller) called.insert(called.begin(), one);
+  if (!called.empty()) exit.instruction = called.front()->call;
+  for (std::size_t i = 0; i < called.size(); ++i)
+    exit.called.push_back({called[i]->code, i + 1 < called.size() ? called[i + 1]->call : instruction, {}});
+  for (std::size_t place = 0, function = 0; place < state.places.size(); ++place) {
+    while (function < called.size() && place >= called[function]->base) ++function;
+    auto& places = function == 0 ? exit.places : exit.called[function - 1].places;
+    places.push_back(holding(state.places[place], made.values));
+  }
   for (const auto& [place, known] : state.stored)
     for (const RegionGuard& guard : made_.guards)
       if (guard.kind == RegionGuard::Kind::Attribute && guard.place == place)
@@ -462,7 +479,7 @@ region::Target RegionBuilder::target(int to, State state) {
   if (!is_inside(to)) {
     made.block = int(region_.blocks.size());
     region_.blocks.emplace_back();
-    region_.blocks.back().end.leave = leave(to, state);
+    region_.blocks.back().end.leave = leave(*context_, to, state);
     return made;
   }
   if (!joins) {
@@ -491,7 +508,7 @@ region::Target RegionBuilder::target(int to, State state) {
     made.arguments.clear();
     made.block = int(region_.blocks.size());
     region_.blocks.emplace_back();
-    region_.blocks.back().end.leave = context_->caller == nullptr ? leave(to, state) : leave_here();
+    region_.blocks.back().end.leave = repeatable(context_) == nullptr ? leave(*context_, to, state) : leave_here();
     return made;
   }
   region_.blocks.emplace_back();
@@ -568,7 +585,12 @@ std::optional<LoopRegion> build_region(const FjCode& code, const Loop& loop, con
   for (int look = 1;; ++look) {
     RegionBuilder builder(code, loop, values, met);
     std::optional<LoopRegion> made = builder.build(why);
-    if (!made || builder.found() == met || look == kLooks) return made;
+    if (!made || builder.found() == met) return made;
+    if (look == kLooks && builder.found().writers == met.writers) return made;
+    if (look == kLooks) {
+      why = "functions that are called store in ways that are not all known";
+      return std::nullopt;
+    }
     met = builder.found();
   }
 }

@@ -56,6 +56,7 @@ struct Known {
   ValueId item;
   int read_at = 0;
   std::int64_t step = 1; // Range, RangeIterator; 0: it is items[2]
+  bool forwards = false; // likewise: that is positive
   std::vector<Known> items;
   std::shared_ptr<const Expression> expression;
 
@@ -117,6 +118,7 @@ struct Findings {
   std::set<std::pair<PyCodeObject*, int>> makers;
   /// Where lists are made, in which code: their places are behind those of the frame, counted downwards from -1.
   std::map<std::pair<PyCodeObject*, int>, int> list_makers;
+  std::set<PyCodeObject*> writers;  // of functions that are called and store elements or items, or call such
   struct Stored {
     unsigned kinds = 0;    // ListItems
     int depth = 1;
@@ -160,6 +162,8 @@ class RegionBuilder {
   ValueId checked(Code code, ValueId a, ValueId b);
   ValueId add_no_wrap(ValueId a, ValueId b);
   DType type(ValueId value) const { return region_.type(value); }
+  /// Of an integer: what it is where the region is built.
+  std::optional<std::int64_t> hint(ValueId value) const;
   /// The region is left before this instruction where the condition holds.
   void leave_if(ValueId condition);
 
@@ -296,10 +300,11 @@ class RegionBuilder {
   void fork(ValueId condition, const Known& yes, const Known& no);
 
  private:
-  /// A function whose instructions are run: the loop's own, or one that is called in it. A region is left at the call in
-  /// the loop's function, as if nothing of it had happened, so that a called function must not write into arrays.
+  /// A function whose instructions are run: the loop's own, or one that is called in it. Where a called function
+  /// stores nothing the region is left at its call, as if nothing of it had happened; where it does CPython goes on within
+  /// it (RegionExit::Called).
   struct Context {
-    const FjCode* code;
+    std::shared_ptr<const FjCode> code;
     PyCodeObject* object;
     PyObject *globals, *builtins;
     int first, last;            // instructions of the region
@@ -312,7 +317,7 @@ class RegionBuilder {
     std::vector<Known> places;    // slots, then the stack
     /// By the place of an attribute: the number that was stored there. The object gets it where the region is left.
     std::map<int, Known> stored;
-    std::map<int, Known> stored_at_call;  // in a called function: likewise, at the call in the loop's function
+    std::map<int, Known> stored_at_call;  // likewise, at the call where the region would be left
     ValueId passes;
     int gone = 0;  // numbers that may have gone from lists, since ways met
 
@@ -378,7 +383,7 @@ class RegionBuilder {
   Known loaded(const Known& array, ValueId offset);
   void store(const ArrayPlace& to, ValueId offset, ValueId value, int apart = -1);
   void written(const Known& array);
-  void expect_own_function(const char* what);
+  void note_writer();
   ValueId raised_where_reported(ValueId result, ValueId operand, ValueId infinity);
   ValueId element(const Lazy& of, const std::vector<ValueId>& indices, bool dense, int apart);
   Lazy broadcast(const Lazy& of, const std::vector<ValueId>& sizes);
@@ -390,7 +395,6 @@ class RegionBuilder {
   void force();
   bool has_pending() const;
   void expect_none_pending();
-  std::optional<std::int64_t> hint(ValueId value) const;
   void set_hint(ValueId value, std::optional<std::int64_t> to);
   void note_hint(const region::Instruction& made);
 
@@ -420,11 +424,21 @@ class RegionBuilder {
   void jump(int to, State state);
   region::Target target(int to, State state);
   void end(region::Terminator terminator);
-  region::Leave leave(int instruction, const State& state);
+  region::Leave leave(const Context& context, int instruction, const State& state);
   /// Before the instruction that is being built.
   region::Leave leave_here();
+  struct Leaving {
+    const Context* context;
+    int instruction;
+    State state;
+  };
   /// The instruction that is CPython's where the region is left before this one, and what there is.
-  std::pair<int, State> leaving() const;
+  Leaving leaving() const;
+  bool writes(const Context& context) const {
+    return context.caller == nullptr || met_.writers.contains(context.object);
+  }
+  /// The outermost function that stores nothing, of those that have been called and not returned; null: there is none.
+  const Context* repeatable(const Context* context) const;
   void look_at_reports();
   ValueId compute(region::Instruction made, DType dtype);
   void leave_if_asked();
@@ -451,7 +465,7 @@ class RegionBuilder {
 
   std::vector<std::unique_ptr<Context>> contexts_;  // the first is the loop's
   Context* context_;
-  std::vector<std::unique_ptr<FjCode, void (*)(FjCode*)>> decoded_;
+  std::vector<std::shared_ptr<const FjCode>> decoded_;
   const Loop loop_;
   const FrameValues values_;
   LoopRegion made_;
@@ -488,7 +502,7 @@ class RegionBuilder {
   int nests_ = 0, apart_from_floats_ = -1;
   /// Results that NumPy may have to warn of and nobody has looked at: each with its operands, the last one first.
   struct UnseenReports {
-    std::pair<int, State> where;
+    Leaving where;
     std::vector<std::vector<ValueId>> results;
     int number = 0;
   };

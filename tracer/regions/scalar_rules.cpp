@@ -212,7 +212,7 @@ void RegionBuilder::look_at_reports() {
       made.operands.insert(made.operands.end(), result.begin(), result.end());
       made.parts.push_back(int(result.size()));
     }
-    made.leave = leave(of.where.first, of.where.second);
+    made.leave = leave(*of.where.context, of.where.instruction, of.where.state);
     block().body.push_back(std::move(made));
   }
 }
