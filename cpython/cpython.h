@@ -145,6 +145,8 @@ bool fj_code_observed(PyThreadState* thread, PyCodeObject* code);
 /* Depth accounting: false if the limit is reached (then nothing was counted). */
 bool fj_enter_recursion(PyThreadState* thread);
 void fj_leave_recursion(PyThreadState* thread);
+/* How many calls of Python functions within one another there may still be. */
+int fj_recursion_left(PyThreadState* thread);
 /* Adds a traceback entry for the linked frame to the error that is set. */
 void fj_add_traceback(PyThreadState* thread, FjFrame* frame);
 /* The position (code unit) that a handler with `lasti` finds under the exception: new reference, NULL with an error set. */

@@ -72,6 +72,8 @@ bool fj_enter_recursion(PyThreadState* thread) {
   return true;
 }
 
+int fj_recursion_left(PyThreadState* thread) { return thread->py_recursion_remaining; }
+
 void fj_leave_recursion(PyThreadState* thread) {
   thread->py_recursion_remaining++;
 #if PY_VERSION_HEX < 0x030E0000

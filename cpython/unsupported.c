@@ -113,6 +113,7 @@ PyObject* fj_pass_frame(PyThreadState* thread, FjFrame* frame, int throwflag) {
 }
 bool fj_enter_recursion(PyThreadState* thread) { (void)thread; return false; }
 void fj_leave_recursion(PyThreadState* thread) { (void)thread; }
+int fj_recursion_left(PyThreadState* thread) { (void)thread; return 0; }
 void fj_add_traceback(PyThreadState* thread, FjFrame* frame) { (void)thread; (void)frame; }
 PyObject* fj_swap_handled_exception(PyThreadState* thread, PyObject* exception) { (void)thread; return exception; }
 PyObject* fj_take_exception(void) { return NULL; }

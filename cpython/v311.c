@@ -70,6 +70,7 @@ bool fj_enter_recursion(PyThreadState* thread) {
 }
 
 void fj_leave_recursion(PyThreadState* thread) { thread->recursion_remaining++; }
+int fj_recursion_left(PyThreadState* thread) { return thread->recursion_remaining; }
 
 PyObject* fj_take_exception(void) {
   PyObject *type, *value, *traceback;

@@ -109,11 +109,22 @@ Outcome Machine::truth_branch(bool wanted, const FjInstr& instr) {
   return branch(bool(truth) == wanted, instr);
 }
 
-/// The frame has just been made for a call that is under way.
+/// A function of the code of a call that is under way, which `callable` had when the call began: it may have been given
+/// another one meanwhile, and other defaults.
+Ref<> function_under_way(const FjCode& code, PyObject* callable) {
+  auto* const given = reinterpret_cast<PyFunctionObject*>(callable);
+  Ref<> made = Ref<>::steal(PyFunction_New(code.code, given->func_globals));
+  if (made)
+    Py_XSETREF(reinterpret_cast<PyFunctionObject*>(made.get())->func_builtins, Py_NewRef(given->func_builtins));
+  return made;
+}
+
+/// The frame has just been made for it.
 PyObject* run_resumed(void* context, PyThreadState* thread, FjFrame* frame, int) {
   const std::span<Resumed> called = *static_cast<std::span<Resumed>*>(context);
   Resumed& mine = called.front();
   exchange_slots(frame, mine.slots);
+  mine.slots.clear();
   int instruction = mine.instruction;
   if (called.size() > 1) {
     const Step step = execute(thread, frame, *mine.code, instruction, called.subspan(1));
@@ -144,8 +155,15 @@ Outcome Machine::call(int argc, PyObject* keyword_names, int extra) {
   if (resumed.empty())
     return replace(argc + extra + 2, PyObject_Vectorcall(callable, arguments, count, keyword_names));
   if (!fj_begin_stack(thread)) return out_of_memory();  // else CPython would begin the call
-  return replace(argc + extra + 2, fj_call_with_evaluator(thread, callable, arguments, count, keyword_names,
-                                                          run_resumed, &resumed));
+  const FjCode& its_code = *resumed.front().code;
+  const Ref<> function = function_under_way(its_code, callable);
+  if (!function) return Outcome::Raised;
+  // The frame gets its variables from what is resumed.
+  const std::vector<PyObject*> nothing(
+      std::size_t(reinterpret_cast<PyCodeObject*>(its_code.code)->co_argcount) + 1, Py_None);
+  return replace(argc + extra + 2, fj_call_with_evaluator(thread, function.get(), nothing.data() + 1,
+                                                          (nothing.size() - 1) | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                                          nullptr, run_resumed, &resumed));
 }
 
 Outcome Machine::call_with_tuple(bool keywords) {

@@ -1,5 +1,7 @@
 """Regions whose loops call functions that store: where one leaves the region CPython goes on within it, and nothing is done twice."""
 import sys
+import threading
+import time
 import traceback
 import warnings
 
@@ -292,3 +294,101 @@ def test_what_a_helper_stores_in_both_ways_of_a_branch(tier):
     for n in (10, 3, 20000, 5000):
         assert same(compiled(n), sieve(n))
     check(down, (FLOATS, -1), (FLOATS, -3), (FLOATS, 2), (FLOATS, 7))
+
+
+def test_a_helper_that_is_replaced_while_it_runs_ends_as_it_began():
+    def counts(a, i, n=3_000_000):
+        a[0] += 1
+        for k in range(n):
+            a[1] += 1
+        a[2] += 1
+        return a[2]
+
+    def other(a, i, n=None, q=7.0):
+        first, second, third, fourth, fifth = 1, 2, 3, 4, 5
+        a[0] += first
+        a[3] += second * third + fourth + fifth + q
+        a[2] += 1
+        return a[2]
+
+    def f(a, m):
+        s = 0.0
+        for i in range(m):
+            s = counts(a, i)
+        return s
+
+    code, defaults = counts.__code__, counts.__defaults__
+    compiled = compile(f)
+    for _ in range(4):
+        compiled(np.zeros(4), 3)
+    for pause in (0.001, 0.003, 0.01, 0.02):
+        def replace():
+            time.sleep(pause)
+            counts.__code__, counts.__defaults__ = other.__code__, other.__defaults__
+
+        thread, a = threading.Thread(target=replace), np.zeros(4)
+        thread.start()
+        assert compiled(a, 12) == 12
+        thread.join()
+        assert a[0] == a[2] == 12 and a[1] % 3_000_000 == 0
+        counts.__code__, counts.__defaults__ = code, defaults
+
+
+def test_what_a_helper_was_given_is_held_no_longer_than_it_runs():
+    seen = []
+
+    def put(t, i):
+        t[0] = i
+        if i == 60:
+            seen.append(i)
+
+    def f(n):
+        t = np.zeros(5)
+        for i in range(n):
+            put(t, i)
+            if i == 60:
+                t.resize(8)
+        return t
+
+    compiled = compile(f)
+    for _ in range(4):
+        assert same(compiled(100), f(100))
+
+
+def test_helpers_at_the_end_of_the_stack_raise_at_their_call():
+    def inner(a, i):
+        a[i] += 1
+        return a[i]
+
+    def outer(a, i):
+        a[0] += 1
+        return inner(a, i) + 1
+
+    def f(a):
+        s = 0.0
+        for i in range(1, len(a)):
+            s += outer(a, i)
+        return s
+
+    compiled = compile(f)
+    for _ in range(4):
+        compiled(np.zeros(300))
+
+    def deep(function, a, calls):
+        return deep(function, a, calls - 1) if calls else function(a)
+
+    limit = sys.getrecursionlimit()
+    depth = len(traceback.extract_stack())
+    for spare in range(12):
+        found = []
+        for function in (compiled, f):
+            a = np.zeros(300)
+            try:
+                sys.setrecursionlimit(depth + 80)
+                deep(function, a, 80 - spare)
+            except RecursionError:
+                pass
+            finally:
+                sys.setrecursionlimit(limit)
+            found.append((a[0] > 1, a[2:].any()))
+        assert found[0][0] == found[0][1], spare  # all passes or none but the first

@@ -1,6 +1,8 @@
 // Calls: of functions that are known, and of Python functions, whose instructions are run as the loop's own.
 #include "tracer/regions/region_builder.h"
 
+#include <algorithm>
+
 #include "cpython/objects.h"
 
 namespace fj {
@@ -81,6 +83,7 @@ bool RegionBuilder::enter_function(PyFunctionObject* function, const std::vector
   int depth = 0;
   for (const Context* context = context_; context != nullptr; context = context->caller) ++depth;
   if (depth > kDepth) throw Unknown{"calls nested deeply"};
+  made_.calls = std::max(made_.calls, depth);
   if (function->func_dict != nullptr && PyDict_GET_SIZE(function->func_dict) != 0)
     throw Unknown{"a call of a function with attributes"};  // framejit.disable and its like
   const auto* object = reinterpret_cast<PyCodeObject*>(function->func_code);

@@ -157,6 +157,7 @@ struct LoopRegion {
   std::vector<std::pair<int, std::string>> unknown;
   std::int64_t elements = 0;    // of the largest array operation, where it was built
   bool has_lists = false;       // which it works on where they are: it keeps the GIL
+  int calls = 0;                // of Python functions within one another, at most
 };
 
 
