@@ -305,7 +305,7 @@ Compiled compile_piece(FunctionState& state, CodeCache& cache, PyThreadState* th
     request.passes = several;
     for (const CodeCache::JudgedLoop& loop : cache.loops()) {
       if (loop.unrolled) request.unrolled.push_back(loop.header);
-      if (loop.regions.given_up) request.without_region.push_back(loop.header);
+      if (loop.regions.are_none(cache.judgement.kinds)) request.without_region.push_back(loop.header);
     }
     PyObject* const callable = options.backend == state.options.backend ? state.backend.get() : nullptr;
     request.generalise.builtin_backend = callable == nullptr && is_builtin_backend(options.backend);

@@ -264,7 +264,8 @@ void note_region(FunctionState& state, int line, const LoopRegion& loop) {
 bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, FjFrame* frame, const FjCode& code,
                 CodeCache::JudgedLoop& loop, Step& step) {
   LoopRegions& regions = loop.regions;
-  if (regions.given_up || !CompiledLoop::possible()) return false;
+  const std::uint64_t kinds = cache.judgement.kinds;
+  if ((regions.made.empty() && regions.refuses(kinds)) || !CompiledLoop::possible()) return false;
   int instruction = loop.header;
   std::vector<Resumed> called;
   {
@@ -274,18 +275,20 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     const FrameValues values{fj_frame_function(frame), objects.all()};
     auto outcome = CompiledLoop::Outcome::Other;
     std::shared_ptr<CompiledLoop> running;
-    const auto give_up = [&](std::string why) {
-      regions.given_up = true;
+    const auto refuse = [&](std::string why) {
+      regions.refused.push_back(kinds);
       state.events->loop({state.name, code.instrs[loop.header].line, "", std::move(why)});
     };
     for (std::size_t i = 0; i < regions.made.size() && outcome == CompiledLoop::Outcome::Other; ++i) {
       running = regions.made[i];
       outcome = running->run(thread, values, scratch.update(), instruction, called);
     }
+    if (outcome == CompiledLoop::Outcome::Loses) return false;
     if (outcome == CompiledLoop::Outcome::Other) {
-      if (regions.memory.waits()) return false;
+      if (regions.refuses(kinds) || regions.memory.waits()) return false;
       if (++regions.tries > LoopRegions::kTries) {
-        give_up("it is given other types each time");
+        regions.given_up = true;
+        refuse("it is given other types each time");
         return false;
       }
       std::string why = "it is not what it was made for";
@@ -299,14 +302,14 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         state.events->fallback(state.name, kMemoryRanOut);
         return false;
       } catch (const std::exception& error) {
-        give_up(error.what());
+        refuse(error.what());
         if (!report_internal(state, cache.options(), error.what())) return false;
         step = {Step::Kind::Finished, 0, fj_frame_finish(thread, frame, nullptr)};
         return true;
       }
       if (running) outcome = running->run(thread, values, scratch.update(), instruction, called);
       if (outcome == CompiledLoop::Outcome::Other) {
-        give_up(why);
+        refuse(why);
         return false;
       }
       note_region(state, code.instrs[loop.header].line, running->loop());
@@ -320,7 +323,10 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     ++totals().regions_entered;
     note_array_work(state);
     update_frame(frame, scratch.update());
-    if (running->loses()) give_up("its passes are left to CPython too often");
+    if (running->loses()) {
+      cache.judgement.losers = true;
+      state.events->loop({state.name, code.instrs[loop.header].line, "", "its passes are left to CPython too often"});
+    }
   }
   step = {Step::Kind::Next, instruction};
   if (!called.empty()) step = execute_break(state, thread, frame, code, instruction, called);
@@ -362,15 +368,15 @@ Step run_concretely(FunctionState& state, CodeCache& cache, PyThreadState* threa
 bool has_regions(CodeCache& cache, const Loop& loop) {
   return std::any_of(cache.loops().begin(), cache.loops().end(), [&](const CodeCache::JudgedLoop& inner) {
     return inner.header != loop.header && loop.contains(inner.header) && !inner.regions.made.empty() &&
-           !inner.regions.given_up;
+           !inner.regions.are_none(cache.judgement.kinds);
   });
 }
 
 /// Keeps for later calls whether the function's loops are CPython's, as this run has found.
-void keep_judgement(FunctionState& state, CodeCache& cache, const LoopAccount& account, std::int64_t magnitude,
-                    int header) {
+void keep_judgement(FunctionState& state, CodeCache& cache, const LoopAccount& account, int header) {
   if (cache.judgement.made) return;
-  cache.judgement = {true, account.saved_outside() <= 0, magnitude};
+  cache.judgement.made = true;
+  cache.judgement.cpythons = account.saved_outside() <= 0;
   state.events->retire(state.name, std::string(cache.judgement.cpythons ? "it" : "what follows") +
                                        " runs in CPython from the loop at line " +
                                        std::to_string(cache.decoded().instrs[header].line) +
@@ -409,7 +415,6 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
   int retraces = 0;
   Decisions decisions;  // where branches on data are followed
   std::optional<LoopAccount> account;
-  std::int64_t given = 0;
   auto leave = [&](int instruction) {
     fj_leave_recursion(thread);
     if (begun) return hand_over(thread, frame, code, instruction);
@@ -453,8 +458,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
   if (regions) {
     const FrameObjects slots(frame, 0, fj_frame_slot_count(frame));
     if (!slots) return leave(0);
-    given = magnitude(slots.all());
-    cache.judge_again(given);
+    cache.judge_again(magnitude(slots.all()), kinds_of(slots.all().first(std::size_t(cache.code()->co_argcount))));
     if (cache.judgement.cpythons) return leave(0);
     account.emplace(cache);
   }
@@ -482,7 +486,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       if (account->inside_another() || has_regions(cache, loop))
         step = run_concretely(state, cache, thread, frame, code, loop, *account);
       else
-        keep_judgement(state, cache, *account, given, loop.header);
+        keep_judgement(state, cache, *account, loop.header);
       if (step.kind != Step::Kind::Next) return end(step);
       instruction = step.next;
       continue;
@@ -522,7 +526,7 @@ PyObject* drive(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
         if (segment && segment->exit.region) {
           // The types are others than those of which none could be made.
           CodeCache::JudgedLoop* const loop = cache.loop_at(segment->exit.instruction);
-          if (loop != nullptr && loop->regions.made.empty()) loop->regions.given_up = false;
+          if (loop != nullptr && loop->regions.made.empty()) loop->regions.refused.clear();
         }
         if (compiled.no_passes) {
           cache.unroll(*cache.loop_at(instruction));
@@ -809,7 +813,8 @@ PyObject* call_compiled(FunctionState& state, PyFunctionObject* function, PyObje
     return call_beside_python(state, function, args, nargsf, kwnames);
 
   if (found->judgement.cpythons) [[unlikely]] {
-    found->judge_again(magnitude(given));
+    const bool alike = kwnames == nullptr && given.size() == std::size_t(code->co_argcount);
+    found->judge_again(magnitude(given), alike ? kinds_of(given) : found->judgement.kinds);
     if (found->judgement.cpythons) return PyObject_Vectorcall(callable, args, nargsf, kwnames);
   }
 

@@ -37,20 +37,39 @@ std::int64_t magnitude(std::span<PyObject* const> values) {
   return std::int64_t(std::min(total, 1e18));
 }
 
-std::vector<std::unique_ptr<LoopAccount::Notes>> LoopAccount::spare;
+std::uint64_t kinds_of(std::span<PyObject* const> values) {
+  std::uint64_t kinds = 1;
+  const auto add = [&](std::uint64_t kind) { kinds = (kinds ^ kind) * 0x100000001b3u; };
+  for (PyObject* value : values) {
+    for (int depth = 0; value != nullptr && PyList_CheckExact(value) && depth < 3; ++depth) {
+      add(std::uint64_t(depth));
+      value = PyList_GET_SIZE(value) != 0 ? PyList_GET_ITEM(value, 0) : nullptr;
+    }
+    add(value == nullptr ? 0 : std::uint64_t(std::uintptr_t(Py_TYPE(value))));
+    ArrayView view;
+    if (value != nullptr && guard_program::read_any_array(value, view))
+      add(std::uint64_t(view.dtype) << 8 | std::uint64_t(view.rank));
+  }
+  return kinds;
+}
+
+std::vector<std::unique_ptr<LoopAccount::Notes>>& LoopAccount::spare() {
+  static auto* notes = new std::vector<std::unique_ptr<Notes>>;  // never destroyed: threads run on at the end
+  return *notes;
+}
 
 LoopAccount::LoopAccount(CodeCache& cache)
-    : cache_(cache), notes_(spare.empty() ? std::make_unique<Notes>() : std::move(spare.back())),
+    : cache_(cache), notes_(spare().empty() ? std::make_unique<Notes>() : std::move(spare().back())),
       visits_(notes_->visits), known_(notes_->known) {
-  if (!spare.empty()) spare.pop_back();
+  if (!spare().empty()) spare().pop_back();
 }
 
 LoopAccount::~LoopAccount() {
   constexpr std::size_t kSpare = 16;
-  if (spare.size() >= kSpare) return;
+  if (spare().size() >= kSpare) return;
   visits_.clear();
   known_.clear();
-  spare.push_back(std::move(notes_));
+  spare().push_back(std::move(notes_));
 }
 
 void LoopAccount::ran(const Segment& segment, std::span<const std::int64_t> symbols) {

@@ -24,6 +24,8 @@ bool loops_may_leave(const FunctionState& state, const Options& options);
 
 /// What a function is given, as one number: elements of its arrays, lengths of its containers, its ints.
 std::int64_t magnitude(std::span<PyObject* const> values);
+/// The types of it, as one number: of the elements of arrays and of the first items of lists too.
+std::uint64_t kinds_of(std::span<PyObject* const> values);
 
 class LoopAccount {
  public:
@@ -65,7 +67,7 @@ class LoopAccount {
     std::vector<Known> known;
   };
   /// Of calls that have ended, to be written on again. They are not on the C stack, whose room bounds a recursion.
-  static std::vector<std::unique_ptr<Notes>> spare;
+  static std::vector<std::unique_ptr<Notes>>& spare();
 
   CodeCache& cache_;
   std::unique_ptr<Notes> notes_;

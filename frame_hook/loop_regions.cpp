@@ -449,6 +449,8 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   for (const auto& [owner, other] : apart_)
     if (share_attributes(entrance.objects[std::size_t(owner)], entrance.objects[std::size_t(other)]))
       return Outcome::Other;
+  // CPython says at which call there are too many.
+  if (loses() || fj_recursion_left(thread) <= loop_.calls) return Outcome::Loses;
 
   std::pmr::vector<Cell> inputs(room.get());
   inputs.reserve(loop_.inputs.size());

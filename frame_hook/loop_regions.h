@@ -2,6 +2,7 @@
 /// would have it there.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -27,10 +28,10 @@ class CompiledLoop {
   /// Numbers too small are the one condition of NumPy's that the code does not look for: nobody may ask for it.
   static bool possible();
 
-  enum class Outcome : std::uint8_t { Ran, Other, Failed };
+  enum class Outcome : std::uint8_t { Ran, Other, Loses, Failed };
   /// Runs the region if what it was made for holds of the frame. Ran: `update.slots` are the frame's new objects, and it
   /// stands before `instruction`, a call where `called` gets any, each by the one before it. Other: nothing has happened.
-  /// Failed: an error is set.
+  /// Loses: likewise, though all holds; CPython is to run it. Failed: an error is set.
   Outcome run(PyThreadState* thread, const FrameValues& values, FrameUpdate& update, int& instruction,
               std::vector<Resumed>& called);
 
@@ -39,6 +40,8 @@ class CompiledLoop {
   int traverse(visitproc visit, void* arg) const;
   /// Entering and leaving has cost more than the passes have saved.
   bool loses() const { return entries_ >= kJudged && passes_ < kWorth * entries_; }
+  /// That is to be seen anew: there may be more passes now.
+  void judge_again() { entries_ = passes_ = 0; }
 
  private:
   static constexpr std::int64_t kJudged = 16, kWorth = 4;  // passes that pay for one entry
@@ -91,7 +94,16 @@ class LoopRegions {
   std::vector<std::shared_ptr<CompiledLoop>> made;
   int tries = 0;
   MemoryWait memory;
-  bool given_up = false;
+  bool given_up = false;                // no more are made
+  std::vector<std::uint64_t> refused;   // kinds of the function's arguments for which none could be made
+  bool refuses(std::uint64_t kinds) const {
+    return given_up || std::find(refused.begin(), refused.end(), kinds) != refused.end();
+  }
+  /// None of them is of use, and none has to be tried.
+  bool are_none(std::uint64_t kinds) const {
+    const auto loses = [](const auto& one) { return one->loses(); };
+    return (!made.empty() || refuses(kinds)) && std::all_of(made.begin(), made.end(), loses);
+  }
 };
 
 }  // namespace fj

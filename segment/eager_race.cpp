@@ -58,7 +58,8 @@ EagerRace::Verdict EagerRace::took(Turn turn, std::uint64_t nanoseconds) {
   (turn == Turn::Compiled ? compiled_ : eager_).add(nanoseconds);
   const int calls = std::min(compiled_.calls, eager_.calls);
   // One short call may have waited for another process.
-  const int fewest = std::min(compiled_.least(), eager_.least()) > kLong ? 1 : 2;
+  const bool plain = eager_.least() > kPlain * compiled_.least();
+  const int fewest = plain || std::min(compiled_.least(), eager_.least()) > kLong ? 1 : 2;
   if (calls >= fewest && eager_.least() > (calls < kFew ? kClear : kEnough) * compiled_.least()) return Verdict::Keep;
   if (calls < kTimed) return Verdict::Open;
   const auto [less, more] = std::minmax({compiled_.least(), eager_.least()});

@@ -21,6 +21,7 @@ class EagerRace {
   static constexpr int kUntimed = 16;     // calls before the first timed one
   static constexpr int kTimed = 8;        // of each side, at most
   static constexpr double kClear = 3;     // times as slow in one or two calls: CPython is tried no more
+  static constexpr double kPlain = 16;    // likewise, in one short call: none waits for another process so long
   static constexpr int kFew = 3;          // calls of each side, of which
   static constexpr double kEnough = 1.3;  // times as slow says the same
   /// What differs by less is timed anew, once: CPython's side, tried seldom before, may just have warmed up.

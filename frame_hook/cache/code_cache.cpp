@@ -49,11 +49,35 @@ std::shared_ptr<CodeCache> CodeCache::create(PyCodeObject* code, Options options
   return cache;
 }
 
-void CodeCache::judge_again(std::int64_t magnitude) {
+void CodeCache::judge_again(std::int64_t magnitude, std::uint64_t kinds) {
   constexpr double kMuchMore = 4;
-  if (!judgement.made || double(magnitude) <= kMuchMore * double(judgement.magnitude)) return;
+  constexpr std::size_t kKinds = 8;
+  if (kinds != judgement.kinds) {
+    for (JudgedLoop& loop : loops_) judgement.loops.push_back(std::exchange(loop.cpythons, false));
+    if (judgement.made || judgement.losers) other_judgements_.push_back(std::move(judgement));
+    judgement = {};
+    judgement.kinds = kinds;
+    const auto known = std::find_if(other_judgements_.begin(), other_judgements_.end(),
+                                    [&](const Judgement& one) { return one.kinds == kinds; });
+    if (known != other_judgements_.end()) {
+      judgement = std::move(*known);
+      other_judgements_.erase(known);
+      for (std::size_t i = 0; i < loops_.size(); ++i) loops_[i].cpythons = judgement.loops[i];
+      judgement.loops.clear();
+    } else if (other_judgements_.size() > kKinds) {
+      other_judgements_.erase(other_judgements_.begin());
+    }
+  }
+  const bool judged = judgement.made || judgement.losers;
+  if (judged && double(magnitude) <= kMuchMore * double(judgement.magnitude)) return;
+  if (judged)
+    for (JudgedLoop& loop : loops_) {
+      loop.cpythons = false;
+      for (const auto& region : loop.regions.made) region->judge_again();
+    }
   judgement = {};
-  for (JudgedLoop& loop : loops_) loop.cpythons = false;
+  judgement.magnitude = magnitude;
+  judgement.kinds = kinds;
 }
 
 std::shared_ptr<const Segment> CodeCache::find(int entry, const FrameValues& values, GuardBindings& bindings,

@@ -79,11 +79,14 @@ class CodeCache {
     bool made = false;
     /// All of the function runs in CPython: what its other pieces save is less than what they cost.
     bool cpythons = false;
-    std::int64_t magnitude = 0;  // of what the function was given
+    bool losers = false;         // a region has lost
+    std::int64_t magnitude = 0;  // of what the function was given then
+    std::uint64_t kinds = 0;     // likewise, the types of it
+    std::vector<char> loops;     // while calls of other kinds are judged: cpythons, by loop
   };
   Judgement judgement;
-  /// Loops are judged anew where the function is given much more than when they were.
-  void judge_again(std::int64_t magnitude);
+  /// Loops are judged for each kind of arguments, and anew where the function is given much more than when they were.
+  void judge_again(std::int64_t magnitude, std::uint64_t kinds);
 
   /// Where pieces begin: at an instruction, or at a loop's header as several of its passes.
   int entry_of_passes(int header) const { return decoded_->count + header; }
@@ -150,6 +153,7 @@ class CodeCache {
   bool beside_python_ = false;
   std::vector<std::unique_ptr<Place>> places_;  // by entry; few are ever looked at
   std::vector<JudgedLoop> loops_;
+  std::vector<Judgement> other_judgements_;  // of other kinds of arguments, the latest last
   std::vector<std::shared_ptr<const Segment>> retired_;  // forgotten, perhaps while another thread runs them
 };
 
