@@ -30,8 +30,8 @@ class CompiledLoop {
 
   enum class Outcome : std::uint8_t { Ran, Other, Loses, Failed };
   /// Runs the region if what it was made for holds of the frame. Ran: `update.slots` are the frame's new objects, and it
-  /// stands before `instruction`, a call where `called` gets any, each by the one before it. Other: nothing has happened.
-  /// Loses: likewise, though all holds; CPython is to run it. Failed: an error is set.
+  /// stands before `instruction`, a call where `called` gets any, each by the one before it. Other: nothing has
+  /// happened. Loses: likewise, though all holds; CPython is to run it. Failed: an error is set.
   Outcome run(PyThreadState* thread, const FrameValues& values, FrameUpdate& update, int& instruction,
               std::vector<Resumed>& called);
 

@@ -364,7 +364,8 @@ class Chunks : LoopValues {
   template <class Need>
   void each_look_at(std::uint32_t leaf, const Need& need) {
     need(is_within(in_pass(ValueId{leaf}, Pass::First), kLeafBits));
-    if (steps_.contains(leaf) || strides_.contains(leaf)) need(is_within(in_pass(ValueId{leaf}, Pass::Last), kLeafBits));
+    if (!steps_.contains(leaf) && !strides_.contains(leaf)) return;
+    need(is_within(in_pass(ValueId{leaf}, Pass::Last), kLeafBits));
   }
 
   /// The loop as it was, for as many passes as it is given; and how many it is given next time.

@@ -79,7 +79,7 @@ class LoopValues {
   std::vector<int> defined_in_;
   std::optional<Makers> maker_;
   std::map<std::uint32_t, std::int64_t> steps_;  // of parameters of the header that grow by a constant in each pass
-  std::map<std::uint32_t, ValueId> strides_;     // of those that grow by a number that is not known, but the same in each
+  std::map<std::uint32_t, ValueId> strides_;     // of those that grow by a number that is not known, but the same
   std::map<std::uint32_t, bool> invariant_;
   std::map<std::uint32_t, std::optional<Affine>> affine_;
   std::map<std::uint32_t, ValueId> taken_;       // indices that are not negative, by which condition

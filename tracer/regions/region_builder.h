@@ -301,8 +301,8 @@ class RegionBuilder {
 
  private:
   /// A function whose instructions are run: the loop's own, or one that is called in it. Where a called function
-  /// stores nothing the region is left at its call, as if nothing of it had happened; where it does CPython goes on within
-  /// it (RegionExit::Called).
+  /// stores nothing the region is left at its call, as if nothing of it had happened; where it does CPython goes on
+  /// within it (RegionExit::Called).
   struct Context {
     std::shared_ptr<const FjCode> code;
     PyCodeObject* object;
