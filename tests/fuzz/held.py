@@ -45,8 +45,9 @@ def held_elsewhere(random, parameters, body):
     setup += [random.choice(["P = O", "P = Held()", "P = Held()"]), "Q = Held()", random.choice(["Q.other = P", "Q.other = O", "Q.other = Held()"])]
     changed = [line.split(" = ")[0] for line in setup if line.startswith("G_")]
     first = f"    global {', '.join(changed)}\n" if changed else ""
-    at = random.choice([["return i * self.half"], ["self.seen += 1", "self.last = i", "return self.seen * 0.5"]])
-    lines = ["class Held:", "    half = 0.5", "    def __init__(self):", "        self.seen, self.last = 0, None", "    def at(self, i):",
+    at = random.choice([["return i * self.half"], ["self.seen += 1", "self.last = i", "return self.seen * 0.5"],
+                        ["self.kept[0] = i", "self.seen += 1", "self.kept[1] += self.kept[0]", "return self.kept[1] - self.seen"]])
+    lines = ["class Held:", "    half = 0.5", "    def __init__(self):", "        self.seen, self.last, self.kept = 0, None, np.zeros(2)", "    def at(self, i):",
              *("        " + line for line in at), ""]
     if method:
         indented = "\n".join("    " + line for line in (first + body).splitlines())

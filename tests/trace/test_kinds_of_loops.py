@@ -36,19 +36,19 @@ def test_objects_that_no_region_is_made_for_leave_arrays_theirs():
 
 
 def test_a_region_that_was_left_too_often_is_asked_again_where_there_is_more():
-    def f(a, passes):
+    def f(a, passes, every):
         s = 0.0
         for k in range(passes):
-            for i in range(len(a)):
-                s += a[i]
-            if k % 2 == 0:
+            s += a[k % len(a)]
+            if k % every == 0 or k % every == 1:
                 a.sort()  # CPython's
         return s
 
+    a = np.arange(10.0)
     compiled = compile(f)
-    short, long = np.arange(2.0), np.arange(20000.0)
-    assert compiled(short, 200) == f(short, 200)
-    assert entered(compiled, short, 200, calls=3) < 600
-    assert entered(compiled, long, 6, calls=4) > 0
-    for a in (short, long):
-        assert compiled(a, 8) == f(a, 8)
+    assert compiled(a, 300, 3) == f(a, 300, 3)
+    assert any("too often" in line for line in framejit.explain(compiled).so_far().loops)
+    assert entered(compiled, a, 300, 3) == 0
+    assert entered(compiled, a, 300, 5000) > 0
+    for every in (3, 5000, 7):
+        assert compiled(a, 300, every) == f(a, 300, every)
