@@ -35,9 +35,9 @@ def test_a_loop_of_a_function_that_is_called_is_one_region_however_long_it_is():
 
 
 def test_a_loop_around_calls_of_functions_with_regions_stays_compiled():
-    def step(u, v):
+    def step(u, v, *, scale=0.5):  # keyword-only parameters: a call that is no part of a region
         for i in range(1, len(u) - 1):
-            v[i] = (u[i - 1] + u[i + 1]) * 0.5
+            v[i] = (u[i - 1] + u[i + 1]) * scale
 
     def f(u):
         v = u.copy()
