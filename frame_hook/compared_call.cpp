@@ -1,12 +1,14 @@
 #include "frame_hook/compared_call.h"
 
+#include <chrono>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
 
 #include "frame_hook/backends.h"
-#include "frame_hook/loop_account.h"
+#include "frame_hook/loops/loop_account.h"
 #include "runtime/profile.h"
 
 namespace fj {
@@ -162,14 +164,22 @@ void ComparedCall::meets(const Segment& piece, std::span<const std::int64_t> sym
   if (turn_ == EagerRace::Turn::Untimed && !has_room(piece, symbols)) decide(EagerRace::Verdict::Keep);
 }
 
+void ComparedCall::ran_passes(std::int64_t passes) {
+  for (auto* call = static_cast<ComparedCall*>(fj_stack(PyThreadState_Get())->compared); call != nullptr;
+       call = static_cast<ComparedCall*>(call->outer_))
+    call->passes_ += passes;
+}
+
 void ComparedCall::fell_back() {
   turn_ = EagerRace::Turn::Untimed;
   if (is_open()) decide(segment_->races->race(size_).fell_back());
 }
 
 void ComparedCall::finished() {
-  if (!is_timed() || !is_open()) return;
-  decide(segment_->races->race(size_).took(turn_, comparison_clock(ClockAsked::Ended) - began_));
+  if (!is_open()) return;
+  const auto whole = std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - constructed_);
+  if (passes_ > 0 && EagerRace::wins_by_passes(passes_, whole.count())) return decide(EagerRace::Verdict::Keep);
+  if (is_timed()) decide(segment_->races->race(size_).took(turn_, comparison_clock(ClockAsked::Ended) - began_));
 }
 
 }  // namespace fj

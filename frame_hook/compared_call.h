@@ -1,6 +1,7 @@
 /// Calls of a function that are compared with CPython's (segment/eager_race.h).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -32,6 +33,8 @@ class ComparedCall {
   /// A piece is about to run, of the innermost of such calls on this stack of frames or of what it calls: the calls
   /// may be none that can be compared.
   static void meet(const Segment& piece, std::span<const std::int64_t> symbols);
+  /// The same for passes that a region has run.
+  static void ran_passes(std::int64_t passes);
   /// CPython does the compiled call's work again.
   void fell_back();
   /// The call is done as it should be. Others may have decided meanwhile.
@@ -49,6 +52,8 @@ class ComparedCall {
   int size_;
   EagerRace::Turn turn_ = EagerRace::Turn::Untimed;
   std::uint64_t began_ = 0;
+  const std::chrono::steady_clock::time_point constructed_ = std::chrono::steady_clock::now();
+  std::int64_t passes_ = 0;  // of regions
   PyThreadState* thread_;
   void* outer_ = nullptr;  // the call, if any, in which this one is made
 };

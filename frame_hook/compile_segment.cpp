@@ -15,7 +15,7 @@
 #include "frame_hook/cache/segment_bytes.h"
 #include "frame_hook/compared_call.h"
 #include "frame_hook/graphs/graph_passes.h"
-#include "frame_hook/loop_account.h"
+#include "frame_hook/loops/loop_account.h"
 #include "frame_hook/python_sinks.h"
 #include "runtime/base/budget.h"
 #include "runtime/base/error.h"

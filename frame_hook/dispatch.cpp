@@ -22,7 +22,7 @@
 #include "frame_hook/compile_segment.h"
 #include "frame_hook/executor.h"
 #include "frame_hook/frame_objects.h"
-#include "frame_hook/loop_account.h"
+#include "frame_hook/loops/loop_account.h"
 #include "frame_hook/replay_collectives.h"
 #include "runtime/background.h"
 #include "runtime/base/error.h"
@@ -218,7 +218,7 @@ PyObject* hand_over_reaching(FunctionState& state, PyThreadState* thread, FjFram
 
 /// A region for what the frame holds at the header. Null: `why` says why there is none.
 std::shared_ptr<CompiledLoop> make_region(const FjCode& code, const Loop& loop, const FrameValues& values,
-                                          const std::string& tier, std::string& why) {
+                                          const Options& options, std::string& why) {
   std::optional<LoopRegion> built = build_region(code, loop, values, why);
   if (!built) return nullptr;
   if (built->elements > kMostElements) {
@@ -234,7 +234,8 @@ std::shared_ptr<CompiledLoop> make_region(const FjCode& code, const Loop& loop, 
   std::exception_ptr failure;
   try {
     const NoFork section;
-    compiled = compile_region(built->region, target_for(""), tier == "optimised" ? LoopForm::Chunks : LoopForm::Plain);
+    const LoopForm form = options.tier == "optimised" ? LoopForm::Chunks : LoopForm::Plain;
+    compiled = compile_region(built->region, target_for(""), form);
   } catch (...) {
     failure = std::current_exception();
   }
@@ -245,13 +246,16 @@ std::shared_ptr<CompiledLoop> make_region(const FjCode& code, const Loop& loop, 
   account.name = "line " + std::to_string(code.instrs[loop.header].line);
   account.lines = {text_of(reinterpret_cast<PyCodeObject*>(code.code)->co_filename) + ":" +
                    std::to_string(code.instrs[loop.header].line)};
-  return std::make_shared<CompiledLoop>(std::move(*built), std::move(compiled), tier, std::move(account));
+  return std::make_shared<CompiledLoop>(std::move(*built), std::move(compiled), options.tier, int(options.threads),
+                                        std::move(account));
 }
 
 void note_region(FunctionState& state, int line, const LoopRegion& loop) {
   ++totals().regions;
   LoopEvent event{state.name, line, "one region, " + std::to_string(loop.region.blocks.size()) + " blocks, " +
                                         std::to_string(loop.region.exits) + " exits"};
+  if (loop.threads)
+    event.made += loop.threads->why.empty() ? ", on several threads" : ", on one thread: " + loop.threads->why;
   for (const auto& [at, what] : loop.unknown)
     if (const std::string left = what + " in line " + std::to_string(at); event.reason.find(left) == std::string::npos)
       event.reason += (event.reason.empty() ? "left to CPython: " : ", ") + left;
@@ -294,7 +298,7 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       std::string why = "it is not what it was made for";
       try {
         deepen_c_stack();
-        running = make_region(code, loop, values, cache.options().tier, why);
+        running = make_region(code, loop, values, cache.options(), why);
       } catch (const std::bad_alloc&) {
         PyErr_Clear();
         --regions.tries;
@@ -321,6 +325,8 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
       return true;
     }
     ++totals().regions_entered;
+    if (running->ran_on_threads()) ++totals().regions_on_threads;
+    ComparedCall::ran_passes(running->last_passes());
     note_array_work(state);
     update_frame(frame, scratch.update());
     if (running->loses()) {

@@ -95,7 +95,8 @@ struct LoopEvent {
 /// Counts over the whole process, changed with the GIL held.
 struct Totals {
   std::uint64_t calls = 0, hits = 0, segments = 0, graphs = 0, kernels_launched = 0, recompiles = 0,
-                internal_errors = 0, eager_replays = 0, breaks = 0, retired = 0, regions = 0, regions_entered = 0;
+                internal_errors = 0, eager_replays = 0, breaks = 0, retired = 0, regions = 0, regions_entered = 0,
+                regions_on_threads = 0;
 };
 Totals& totals();
 

@@ -252,6 +252,7 @@ py::dict cache_info() {
   result["retired"] = all.retired;
   result["regions"] = all.regions;
   result["regions_entered"] = all.regions_entered;
+  result["regions_on_threads"] = all.regions_on_threads;
   const CompilerCounts& kernels = compiler_counts();
   result["kernels_compiled"] = kernels.quick + kernels.optimised;
   result["kernels_optimised"] = kernels.optimised.load();

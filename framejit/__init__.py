@@ -7,6 +7,7 @@
 The function keeps its meaning; its work on numpy.ndarray and torch.Tensor runs as a few fused kernels.
 
 compile, disable, graph_break, is_compiling, warm_up    what is compiled, and when
+prange                                                  passes that several threads run
 options, mark_dynamic, Dim, reset, cache_info           how it is compiled, and what is kept
 explain, profile, set_logs, set_progress                what becomes of a function, why, and what it takes
 minify                                                  a short script that shows what goes wrong
@@ -34,7 +35,7 @@ else:
         if error.name != "framejit._core":
             raise
         raise ImportError(_uncompiled.without_extension(__path__[0]), name=error.name) from None
-    from framejit._api import (cache_info, compile, disable, graph_break, is_compiling, mark_dynamic, options, reset, set_logs,
+    from framejit._api import (cache_info, compile, disable, graph_break, is_compiling, mark_dynamic, options, prange, reset, set_logs,
                                warm_up, _using)
     from framejit._backends import register_backend
     from framejit._checkpoint import checkpoint

@@ -192,6 +192,21 @@ def filters_mutated(times):
         warnings._filters_mutated()
 
 
+def prange(start, stop=None, step=1, /):
+    """range(...) of passes that may run in any order: compiled, the loop over it runs on several threads.
+
+        for i in framejit.prange(len(a)):
+            total += np.sqrt(a[i])
+
+    start, stop, step: as range takes them. Returns a range.
+
+    One pass may not use what another one has made: each stores elements of its own, and what variables gather over the passes is a sum
+    (`+=`, `-=`), a product, or `s = max(s, x)`, `s = min(s, x)`. Sums are in stretches of the passes, the same ones on every machine. A loop
+    that is seen to be otherwise, or that is no region (docs/loops.md), runs as one over a range: `framejit.explain(f)(...).loops` says why.
+    """
+    return range(start) if stop is None else range(start, stop, step)
+
+
 def is_compiling():
     """True while framejit traces the code that asks, False when the code runs.
 
@@ -290,7 +305,7 @@ def cache_info():
 
     calls, hits, segments, graphs, breaks, recompiles, eager_replays, internal_errors, kernels_launched: what calls did; retired:
     compiled functions that turned out slower than eager ones and run eagerly; regions: loops over elements that were compiled,
-    regions_entered: how often such loops were entered.
+    regions_entered: how often such loops were entered; regions_on_threads: how often several threads ran the passes (`prange`).
     kernels_compiled (of them kernels_optimised), kernels_loaded from disk, kernels_shared with another program: where code came
     from; kernels_failed: optimised code that could not be made, so that the quick code stays; background_jobs: not done yet.
     disk: the folder of this thread's options ("" if none), its bound in bytes, and what this process did with it: hits, misses,

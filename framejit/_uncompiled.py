@@ -129,11 +129,15 @@ def is_compiling():
     return False
 
 
+def prange(start, stop=None, step=1, /):
+    return range(start) if stop is None else range(start, stop, step)
+
+
 def cache_info():
     return {}
 
 
 __all__ = ["BackendError", "CheckError", "Dim", "Error", "GraphBreakError", "GraphError", "RecompileError", "cache_info", "capture",
            "checkpoint", "compile", "custom_derivative", "disable", "explain", "export", "from_fx", "fx_backend", "grad", "graph_break", "hessian",
-           "is_compiling", "jacobian", "jvp", "library_function", "mark_dynamic", "minify", "options", "profile", "register_backend", "reset",
+           "is_compiling", "jacobian", "jvp", "library_function", "mark_dynamic", "minify", "options", "prange", "profile", "register_backend", "reset",
            "set_logs", "set_progress", "stop_gradient", "value_and_grad", "vjp", "vmap", "warm_up"]

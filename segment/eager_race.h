@@ -30,6 +30,13 @@ class EagerRace {
   /// instructions in no cache.
   static constexpr double kLong = 100000;
 
+  /// A long call whose passes of loops, at the least that one takes in CPython, would take kClear times as long is
+  /// compared with none: that one may be minutes.
+  static constexpr double kLongCall = 2000000, kPass = 15;
+  static bool wins_by_passes(std::int64_t passes, double nanoseconds) {
+    return nanoseconds > kLongCall && double(passes) * kPass > kClear * nanoseconds;
+  }
+
   enum class Turn : std::uint8_t { Untimed, UntimedEager, Compiled, Eager };
   enum class Verdict : std::uint8_t { Open, Keep, Retire };
 

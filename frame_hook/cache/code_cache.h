@@ -17,7 +17,7 @@
 #include "cpython/cpython.h"
 #include "cpython/ref.h"
 #include "frame_hook/cache/place.h"
-#include "frame_hook/loop_regions.h"
+#include "frame_hook/loops/loop_regions.h"
 #include "runtime/base/options.h"
 #include "tracer/interpreter/loops.h"
 #include "tracer/tracer.h"

@@ -8,6 +8,7 @@ import pytest
 import array_loops
 import list_loops
 import loops
+import thread_loops
 from case import Case, Difference, namespace_of
 from fuzz import options_of
 from harness import needs_torch
@@ -28,8 +29,12 @@ def test_loops_do_what_cpython_does(lib, first):
             ) from None
 
 
-@pytest.mark.parametrize("kind, programs", [("array-loops", array_loops), ("list-loops", list_loops)], ids=["arrays", "lists"])
-@pytest.mark.parametrize("first", range(0, 200, BLOCK))
+PARTS = [pytest.param(kind, programs, first, id=f"{kind}-{first}")
+         for kind, programs, count in (("array-loops", array_loops, 200), ("list-loops", list_loops, 200), ("thread-loops", thread_loops, 100))
+         for first in range(0, count, BLOCK)]
+
+
+@pytest.mark.parametrize("kind, programs, first", PARTS)
 def test_loops_over_parts_of_arrays_and_lists_do_what_cpython_does(kind, programs, first):
     for seed in range(first, first + BLOCK):
         try:
@@ -50,6 +55,7 @@ def test_programs_end_and_most_calls_return(lib):
 def test_programs_depend_on_the_seed_alone():
     assert array_loops.program(11, "numpy") == array_loops.program(11, "numpy")
     assert list_loops.program(11, "numpy") == list_loops.program(11, "numpy")
+    assert thread_loops.program(11, "numpy") == thread_loops.program(11, "numpy")
     assert loops.program(11, "numpy") == loops.program(11, "numpy")
     assert loops.program(11, "numpy") != loops.program(12, "numpy")
 

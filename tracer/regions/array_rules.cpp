@@ -411,6 +411,8 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
     terminator.condition = {};
   } else {
     terminator.no = target(instr.arg, over);
+    if (is_header(at) && !is_inside(instr.arg))
+      made_.ends.push_back(region_.blocks[std::size_t(terminator.no.block)].end.leave.exit);
   }
   block().end = std::move(terminator);
   block_ = body;

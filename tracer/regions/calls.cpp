@@ -13,7 +13,8 @@ bool RegionBuilder::call_instruction(int given, PyObject* names) {
   const bool callable_first = fj_call_layout_callable_first() || peek(given + 2).kind != Known::Kind::Empty;
   Known& called = peek(given + (callable_first ? 2 : 1));
   called = resolve(called);
-  const bool function = called.kind == Known::Kind::Object && PyFunction_Check(called.object.get());
+  const bool function = called.kind == Known::Kind::Object && PyFunction_Check(called.object.get()) &&
+                        !is_prange(called.object.get());
   if (function) expect_none_pending();
   std::vector<Known> arguments;
   for (int i = given; i > 0; --i) arguments.push_back(resolve(peek(i)));

@@ -54,6 +54,7 @@ void RegionBuilder::run(Pending pending) {
   state_ = std::move(pending.state);
   ended_ = false;
   computed_.clear();
+  if (is_header(pending.instruction)) note_pass_begin();
   for (int at = pending.instruction; !ended_; ++at) {
     at_ = at;
     before_ = state_;

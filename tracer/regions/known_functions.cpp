@@ -406,6 +406,11 @@ void remember_known_functions() {
   }
 }
 
+bool is_prange(PyObject* callable) {
+  const Row* const row = callable != nullptr ? row_of(callable) : nullptr;
+  return row != nullptr && std::string_view(row->name) == "prange";
+}
+
 std::optional<Known> RegionBuilder::call_known(PyObject* callable, const std::vector<Known>& arguments,
                                                const NamedArguments& keywords) {
   const Row* const row = row_of(callable);

@@ -17,6 +17,7 @@
 
 #include "cpython/cpython.h"
 #include "cpython/ref.h"
+#include "graph_ir/region/independence.h"
 #include "graph_ir/region/region.h"
 #include "guards/source.h"
 #include "tracer/interpreter/loops.h"
@@ -49,6 +50,7 @@ struct RegionInput {
     Position,    // of the iterator there: the next number of a range, the next index of an array, enumerate's count
     End,         // of the range iterator there: the first number it does not reach
     Address,     // of the object there, in words of 8 bytes
+    Passes,      // how many have been counted: 0, or few where it may run long without being left
   };
   Kind kind;
   int place;
@@ -146,13 +148,30 @@ struct RegionGuard {
   }
 };
 
+/// How several threads run stretches of the passes.
+struct PassThreads {
+  struct GatheredSlot {
+    int slot;
+    int input;  // of the region, that is its number at first
+    region::Gathered how;
+  };
+  std::string why;              // not empty: they can't, and why
+  int place = -1;               // of the range iterator
+  std::int64_t step = 1;
+  std::vector<GatheredSlot> gathered;
+  std::vector<char> stored;     // by memory: elements of it are
+  std::vector<char> rewritten;  // likewise, and read: a pass can't be run again
+};
+
 struct LoopRegion {
   region::Region region;
   std::vector<RegionInput> inputs;
   std::vector<int> memories;    // by memory: the place of its array; -1: it is the heap
   std::vector<ReachedPlace> reached;
   std::vector<RegionExit> exits;  // the first value of each is the number of passes that were made
+  std::vector<int> ends;          // the exits behind the last pass
   std::vector<RegionGuard> guards;
+  std::optional<PassThreads> threads;  // the loop is over framejit.prange
   /// What is left to CPython, by line, in words.
   std::vector<std::pair<int, std::string>> unknown;
   std::int64_t elements = 0;    // of the largest array operation, where it was built

@@ -89,6 +89,10 @@ std::optional<LoopRegion> RegionBuilder::build(std::string& why) {
   }
   // What the loop assigns has a type of its own from the first pass on.
   try {
+    for_threads_ = is_for_threads(loop_);
+    for (const Loop& inner : loops_of(*context_->code))
+      if (!for_threads_ && inner.header > loop_.header && inner.last <= loop_.last && is_for_threads(inner))
+        throw Unknown{"a loop in it is for several threads"};
     const int locals = int(values_.slots.size());
     for (int i = loop_.header; i <= loop_.last; ++i) {
       const FjInstr& instr = context_->code->instrs[i];
@@ -104,7 +108,7 @@ std::optional<LoopRegion> RegionBuilder::build(std::string& why) {
     why = unknown.what;
     return std::nullopt;
   }
-  entry.passes = integer(0);
+  entry.passes = for_threads_ ? input(RegionInput::Kind::Passes, -1, DType::I64) : integer(0);
   region::Terminator first;
   first.kind = region::Terminator::Kind::Jump;
   first.yes = target(loop_.header, std::move(entry));
@@ -124,6 +128,7 @@ std::optional<LoopRegion> RegionBuilder::build(std::string& why) {
     why = made_.unknown.empty() ? "no pass of it ends" : made_.unknown.front().second;
     return std::nullopt;
   }
+  find_threads();
   return std::move(made_);
 }
 

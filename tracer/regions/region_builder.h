@@ -141,6 +141,9 @@ bool is_large(const Known& known);
 /// In-place operators do the same to numbers.
 int plain_operation(int operation);
 
+/// Whether it is framejit.prange.
+bool is_prange(PyObject* callable);
+
 /// How many ways lead to each instruction.
 std::vector<int> count_entrances(const FjCode& code);
 
@@ -398,6 +401,12 @@ class RegionBuilder {
   void set_hint(ValueId value, std::optional<std::int64_t> to);
   void note_hint(const region::Instruction& made);
 
+  // ---- passes on several threads (passes.cpp)
+  /// Whether the loop is over framejit.prange(...), by a name that is guarded.
+  bool is_for_threads(const Loop& loop);
+  void note_pass_begin();
+  void find_threads();
+
   void run(Pending pending);
   /// False: the block has ended.
   bool execute(const FjInstr& instr, int at);
@@ -519,6 +528,12 @@ class RegionBuilder {
   } left_;
   bool ended_ = false;
   int finished_passes_ = 0;
+  bool for_threads_ = false;
+  struct Begin {
+    int block;
+    std::vector<Known> places;
+  };
+  std::vector<Begin> begins_;  // of passes, where they may run on several threads
 };
 
 }  // namespace fj

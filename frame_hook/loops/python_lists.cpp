@@ -1,4 +1,4 @@
-#include "frame_hook/python_lists.h"
+#include "frame_hook/loops/python_lists.h"
 
 #include <algorithm>
 #include <utility>

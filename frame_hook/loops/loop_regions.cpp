@@ -1,4 +1,4 @@
-#include "frame_hook/loop_regions.h"
+#include "frame_hook/loops/loop_regions.h"
 
 #include <algorithm>
 #include <array>
@@ -12,10 +12,13 @@
 #include "arrays/arrays.h"
 #include "cpython/tuples.h"
 #include "frame_hook/c_stack.h"
-#include "frame_hook/python_lists.h"
+#include "frame_hook/loops/extents.h"
+#include "frame_hook/loops/pass_threads.h"
+#include "frame_hook/loops/python_lists.h"
 #include "runtime/background.h"
 #include "runtime/base/log.h"
 #include "runtime/base/status.h"
+#include "runtime/thread_pool.h"
 
 namespace fj {
 
@@ -228,6 +231,7 @@ struct Entrance {
       }
       case RegionInput::Kind::Position: return Cell(position(input.place, false));
       case RegionInput::Kind::End: return Cell(position(input.place, true));
+        case RegionInput::Kind::Passes: return 0;
       case RegionInput::Kind::Address: return Cell(word_address(objects[std::size_t(input.place)]));
     }
     return 0;
@@ -328,33 +332,6 @@ struct Entrance {
   }
 };
 
-/// From the first byte of an array to behind the last one.
-std::pair<std::uintptr_t, std::uintptr_t> extent(const ArrayView& view) {
-  std::intptr_t first = 0, last = 0;
-  const auto size = std::int64_t(size_in_bytes(view.dtype));
-  for (int axis = 0; axis < view.rank; ++axis) {
-    if (view.shape[axis] == 0) return {};
-    const std::int64_t way = (view.shape[axis] - 1) * (view.strides[axis] / view.stride_unit) * size;
-    (way < 0 ? first : last) += way;
-  }
-  const auto begin = reinterpret_cast<std::uintptr_t>(view.data);
-  return {begin + std::uintptr_t(first), begin + std::uintptr_t(last + size)};
-}
-
-/// Whether no array of which elements are stored lies where another one does. What is stored in none is as if disjoint.
-bool are_disjoint(std::span<const ArrayView> arrays, const std::vector<char>& stores) {
-  for (std::size_t i = 0; i < arrays.size(); ++i) {
-    if (!stores[i]) continue;
-    const auto [begin, end] = extent(arrays[i]);
-    for (std::size_t j = 0; j < arrays.size(); ++j) {
-      if (j == i || (stores[j] && j < i)) continue;
-      const auto [other, other_end] = extent(arrays[j]);
-      if (begin < other_end && other < end) return false;
-    }
-  }
-  return true;
-}
-
 int traverse_holding(const Holding& holding, visitproc visit, void* arg) {
   Py_VISIT(holding.object.get());
   for (const Holding& item : holding.items)
@@ -365,8 +342,9 @@ int traverse_holding(const Holding& holding, visitproc visit, void* arg) {
 }  // namespace
 
 CompiledLoop::CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code, std::string tier,
-                           StepAccount account)
-    : loop_(std::move(loop)), code_(std::move(code)), tier_(std::move(tier)), account_(std::move(account)) {
+                           int threads, StepAccount account)
+    : loop_(std::move(loop)), code_(std::move(code)), tier_(std::move(tier)), threads_(threads),
+      account_(std::move(account)) {
   std::vector<char> stores(loop_.memories.size());
   for (const region::Block& block : loop_.region.blocks) {
     most_left_ = std::max(most_left_, block.end.leave.values.size());
@@ -438,6 +416,13 @@ void CompiledLoop::note_turn(Improved& improved, bool taken, double nanoseconds,
   ++improved.turns;
 }
 
+int CompiledLoop::threads() const { return threads_ > 0 ? std::min(threads_, thread_count()) : thread_count(); }
+
+bool CompiledLoop::takes_threads(std::int64_t passes) const {
+  return passes > 1 && loop_.threads->why.empty() && threads_lost_ < kMostLost && threads() > 1 &&
+         (tier_ == "optimised" || outer_pass_ == 0 || outer_pass_ * double(passes) > kWorthThreads);
+}
+
 bool CompiledLoop::is_brief() const { return pass_ > 0 && pass_ * double(last_passes_) < kBrief; }
 
 CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues& values, FrameUpdate& update,
@@ -470,12 +455,21 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   // Held: other threads may find meanwhile that it had to be undone.
   const std::shared_ptr<Made> held = taken ? improved.made : nullptr;
   const CompiledRegion& code = held ? *held->code : *code_;
+  const std::int64_t passes = loop_.threads ? count_passes(*loop_.threads, loop_, inputs) : 0;
+  const bool several = takes_threads(passes) && are_apart(loop_, entrance.arrays);
   // With the GIL it leaves as soon as another thread asks for that.
-  PyThreadState* const self = loop_.has_lists || is_brief() ? nullptr : fj_release_gil();
-  const bool timed =
+  PyThreadState* const self = loop_.has_lists || (is_brief() && !several) ? nullptr : fj_release_gil();
+  const bool timed = loop_.threads ||
       self != nullptr || (improved.made && improved.turns < kTurns) || entries_ % kTimed == 0 || is_profiling();
   const auto begun = timed ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
-  const int number = code.run(inputs.data(), memories.data(), left.data(), asked, heap);
+  std::optional<PassesRun> together;
+  if (several)
+    together = run_on_threads({loop_, code, inputs, memories, entrance.arrays, asked, most_left_, threads()});
+  on_threads_ = together.has_value();
+  if (several && !together) ++threads_lost_;
+  const int number =
+      together ? together->exit : code.run(inputs.data(), memories.data(), left.data(), asked, heap);
+  if (together) std::copy(together->left.begin(), together->left.end(), left.begin());
   const auto took = timed ? std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begun)
                           : std::chrono::duration<double, std::nano>();
   if (self != nullptr) fj_take_gil(self);
@@ -485,11 +479,12 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   ++entries_;
   last_passes_ = std::int64_t(left[0]);
   passes_ += last_passes_;
+  if (timed && passes > 0) outer_pass_ = took.count() * (together ? threads() : 1) / double(passes);
   if (timed) {
     pass_ = took.count() / double(std::max<std::int64_t>(last_passes_, 1));
     note_turn(improved, taken, took.count(), last_passes_);
   }
-  undone_ += heap.undone();
+  undone_ += together ? together->undone : heap.undone();
   if (grants_ && undone_ >= kMostUndone) {
     grants_ = false;
     for (Improved& one : improved_) one = {};

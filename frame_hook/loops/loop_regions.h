@@ -22,8 +22,10 @@ namespace fj {
 class CompiledLoop {
  public:
   /// `tier`: auto: the code is quick; once it has run many passes, code in chunks is made beside the program.
-  /// optimised: it is in chunks. `account`: the loop in the words of a profile.
-  CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code, std::string tier, StepAccount account);
+  /// optimised: it is in chunks. `threads`: that may run its passes; 0: as many as there are. `account`: the loop in
+  /// the words of a profile.
+  CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code, std::string tier, int threads,
+               StepAccount account);
 
   /// Numbers too small are the one condition of NumPy's that the code does not look for: nobody may ask for it.
   static bool possible();
@@ -36,6 +38,9 @@ class CompiledLoop {
               std::vector<Resumed>& called);
 
   const LoopRegion& loop() const { return loop_; }
+  /// In the last run; one that makes arrays counts as several.
+  std::int64_t last_passes() const { return last_passes_; }
+  bool ran_on_threads() const { return on_threads_; }  // likewise
   /// For Python's garbage collector: the objects that are held.
   int traverse(visitproc visit, void* arg) const;
   /// Entering and leaving has cost more than the passes have saved.
@@ -51,6 +56,12 @@ class CompiledLoop {
 
   /// As the last runs say.
   bool is_brief() const;
+  /// That run passes, with the caller, where several do.
+  int threads() const;
+  /// Several are worth it for so many passes.
+  bool takes_threads(std::int64_t passes) const;
+  static constexpr double kWorthThreads = 30000;  // nanoseconds on one thread
+  static constexpr int kMostLost = 2;             // runs on several threads that had to be made again on one
 
   /// Code whose loops run in chunks. While it is compared with the other code the two take turns, because chunks cost
   /// more than they save where inner loops have few passes.
@@ -73,6 +84,7 @@ class CompiledLoop {
   LoopRegion loop_;
   std::unique_ptr<CompiledRegion> code_;
   std::string tier_;
+  int threads_;
   StepAccount account_;
   const std::uint64_t profile_id_ = new_profile_id();
   Improved improved_[2];                // for memories that may share elements, and for those that share none
@@ -82,7 +94,10 @@ class CompiledLoop {
   std::size_t most_left_ = 1;  // values of an exit
   std::vector<std::pair<int, int>> apart_;  // places of objects of which an attribute is stored: not those of one
   std::int64_t entries_ = 0, passes_ = 0, last_passes_ = 0;
-  double pass_ = 0;  // nanoseconds, of the last run that was timed
+  double pass_ = 0;        // nanoseconds, of the last run that was timed
+  double outer_pass_ = 0;  // likewise, of a pass of the outermost loop on one thread, where there may be several
+  int threads_lost_ = 0;
+  bool on_threads_ = false;
 };
 
 /// The regions of one loop, by the types they were made for.

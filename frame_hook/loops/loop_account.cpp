@@ -1,5 +1,5 @@
 // What passes save is an estimate: frame_hook/cache/savings.cpp.
-#include "frame_hook/loop_account.h"
+#include "frame_hook/loops/loop_account.h"
 
 #include <algorithm>
 

@@ -1,0 +1,45 @@
+/// The passes of a region on several threads (PassThreads): stretches of them, each a run of the region of its own,
+/// whose gathered numbers are put together in the order of the passes, however many threads there are.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "arrays/arrays.h"
+#include "codegen/llvm/region.h"
+#include "tracer/regions/loop_region.h"
+
+namespace fj {
+
+struct PassesToRun {
+  const LoopRegion& loop;
+  const CompiledRegion& code;
+  std::span<const CompiledRegion::Cell> inputs;
+  std::span<void* const> memories;
+  std::span<const ArrayView> arrays;  // by memory, heaps left out
+  CompiledRegion::Asked asked;
+  std::size_t most_left;              // values of an exit
+  int threads;
+};
+
+struct PassesRun {
+  int exit;
+  std::vector<CompiledRegion::Cell> left;
+  std::unique_ptr<RegionHeap> heap;   // of what was left
+  int undone;                         // as RegionHeap says, of all stretches
+};
+
+/// How many passes there are; 0 or 1: nothing for several threads.
+std::int64_t count_passes(const PassThreads& threads, const LoopRegion& loop,
+                          std::span<const CompiledRegion::Cell> inputs);
+
+/// Whether what is stored lies apart from all else, each element in a place of its own.
+bool are_apart(const LoopRegion& loop, std::span<const ArrayView> arrays);
+
+/// Without the GIL. Nothing: a pass leaves the region, or what is gathered grows too large; memory is as it was, but
+/// for elements that passes store and do not read.
+std::optional<PassesRun> run_on_threads(const PassesToRun& run);
+
+}  // namespace fj
