@@ -21,11 +21,12 @@ class Uses {
   explicit Uses(const Region& region)
       : used_(region.types.size()), passed_(region.types.size()), given_(region.types.size()),
         decides_(region.types.size()), is_parameter_(region.types.size()) {
-    for (const Block& block : region.blocks) {
+    for (std::size_t at = 0; at < region.blocks.size(); ++at) {
+      const Block& block = region.blocks[at];
       for (ValueId parameter : block.parameters) is_parameter_[parameter.index] = 1;
       for (const Instruction& made : block.body)
         for (ValueId operand : made.operands) used_[operand.index].push_back(&made);
-      if (block.end.condition.valid()) decides_[block.end.condition.index] = 1;
+      if (block.end.condition.valid()) decides_[block.end.condition.index].push_back(int(at));
       for (const Target* target : {&block.end.yes, &block.end.no})
         for (std::size_t i = 0; i < target->arguments.size(); ++i) {
           const ValueId from = target->arguments[i];
@@ -40,13 +41,15 @@ class Uses {
   const std::vector<ValueId>& passed_to(ValueId value) const { return passed_[value.index]; }
   /// What a parameter is given.
   const std::vector<ValueId>& given(ValueId parameter) const { return given_[parameter.index]; }
-  bool decides_a_branch(ValueId value) const { return decides_[value.index] != 0; }
+  /// The blocks whose branches it decides.
+  const std::vector<int>& decides(ValueId value) const { return decides_[value.index]; }
   bool is_parameter(ValueId value) const { return is_parameter_[value.index] != 0; }
 
  private:
   std::vector<std::vector<const Instruction*>> used_;
   std::vector<std::vector<ValueId>> passed_, given_;
-  std::vector<char> decides_, is_parameter_;
+  std::vector<std::vector<int>> decides_;
+  std::vector<char> is_parameter_;
 };
 
 /// How an index goes along an axis.
@@ -74,6 +77,7 @@ class Passes {
       for (ValueId parameter : region_.blocks[std::size_t(begin.block)].parameters)
         begins_with_.insert(parameter.index);
     }
+    find_accesses();
     Independence found;
     found.stored.resize(region_.memories.size());
     found.rewritten.resize(region_.memories.size());
@@ -86,7 +90,6 @@ class Passes {
       }
       found.gathered.push_back(*gathered);
     }
-    find_accesses();
     find_dependent();
     for (std::size_t memory = 0; memory < region_.memories.size(); ++memory) {
       found.why = look_at_memory(memory, found);
@@ -136,7 +139,7 @@ class Passes {
 
   /// Nothing but whether the region is left hangs on it.
   bool only_asks(ValueId value, int depth = 0) const {
-    if (depth > 8 || uses_.decides_a_branch(value) || !uses_.passed_to(value).empty()) return false;
+    if (depth > 8 || !uses_.decides(value).empty() || !uses_.passed_to(value).empty()) return false;
     for (const Instruction* use : uses_.used_by(value)) {
       if (use->code == Code::LeaveIf || use->code == Code::LeaveIfReported) continue;
       if (use->code != Code::Pointwise && use->code != Code::Opaque) return false;
@@ -158,6 +161,53 @@ class Passes {
     return std::nullopt;
   }
 
+  /// Both are computed alike, of what does not change.
+  bool are_equal(ValueId a, ValueId b, int depth = 0) const {
+    a = same(a);
+    b = same(b);
+    if (a == b) return true;
+    const Instruction *const x = made_by_(a), *const y = made_by_(b);
+    if (x == nullptr || y == nullptr || depth > 12 || region_.type(a) != region_.type(b)) return false;
+    if (x->code != y->code || x->op != y->op || x->function != y->function || x->memory != y->memory) return false;
+    if (x->operands.size() != y->operands.size() || !(x->constant == y->constant)) return false;
+    if (x->code == Code::Run || x->code == Code::Address) return false;
+    const auto stores = [&](const Access& access) { return access.memory == x->memory && access.stores; };
+    if (x->code == Code::Load && (facts_.strides[std::size_t(x->memory)].empty() ||
+                                  std::any_of(accesses_.begin(), accesses_.end(), stores)))
+      return false;
+    for (std::size_t i = 0; i < x->operands.size(); ++i)
+      if (!are_equal(x->operands[i], y->operands[i], depth + 1)) return false;
+    return true;
+  }
+
+  /// `if x > best: best = x`: what joins the two ways is the larger of both, and nothing else differs.
+  struct Joined {
+    ValueId parameter, chosen;  // that is given this one where the comparison holds
+    Gathered how;
+  };
+  std::optional<Joined> joined(ValueId better, ValueId best, int at) const {
+    const Instruction* const compared = made_by_(better);
+    const Terminator& end = region_.blocks[std::size_t(at)].end;
+    if (compared == nullptr || compared->code != Code::Pointwise || !end.yes.arguments.empty()) return std::nullopt;
+    if (compared->op != Op::gt && compared->op != Op::lt) return std::nullopt;
+    const bool straight = compared->operands[1] == best;
+    const ValueId next = compared->operands[straight ? 0 : 1];
+    const Block& taken = region_.blocks[std::size_t(end.yes.block)];
+    const bool calls = std::any_of(taken.body.begin(), taken.body.end(), [](const Instruction& made) {
+      return made.code == Code::Store || made.code == Code::Run;
+    });
+    if (calls || taken.end.kind != Terminator::Kind::Jump || taken.end.yes.block != end.no.block) return std::nullopt;
+    const auto& parameters = region_.blocks[std::size_t(end.no.block)].parameters;
+    std::optional<Joined> found;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const ValueId yes = taken.end.yes.arguments[i], no = end.no.arguments[i];
+      if (are_equal(yes, no)) continue;
+      if (found || same(no) != same(best) || !are_equal(yes, next)) return std::nullopt;
+      found = Joined{parameters[i], yes, (compared->op == Op::gt) == straight ? Gathered::Largest : Gathered::Least};
+    }
+    return found;
+  }
+
   /// A NaN that another number is compared with is not chosen: one that has been met is not forgotten, nor is what was
   /// before it.
   bool gathers(const Instruction& chosen, ValueId number) const {
@@ -171,6 +221,7 @@ class Passes {
     const auto add = [&](ValueId value) {
       if (is.insert(value.index).second) open.push_back(value);
     };
+    std::set<std::pair<ValueId, ValueId>> chosen_at;  // parameters, and what they are given where it is larger
     const auto note = [&](std::optional<Gathered> how) {
       if (!how || (found != Gathered::Unchanged && found != *how)) return false;
       found = *how;
@@ -182,13 +233,8 @@ class Passes {
       add(begin.carried[which]);
     }
     const auto follow = [&](ValueId value) {
-      if (uses_.decides_a_branch(value)) return false;
+      if (!uses_.decides(value).empty()) return false;
       for (ValueId parameter : uses_.passed_to(value)) add(parameter);
-      for (ValueId given : uses_.is_parameter(value) ? uses_.given(value) : std::vector<ValueId>()) {
-        const Instruction* const made = made_by_(given);
-        if (made == nullptr ? uses_.is_parameter(given) || given == facts_.initial[which] : is_kept(*made)) add(given);
-        else return false;
-      }
       for (const Instruction* use : uses_.used_by(value)) {
         if (use->code == Code::LeaveIf || use->code == Code::LeaveIfReported) continue;
         if (use->code == Code::Opaque || (use->code == Code::Pointwise && use->op == Op::cast)) {
@@ -203,6 +249,11 @@ class Passes {
           if (!note(chosen)) return false;
           add(use->result);
         } else if (use->code == Code::Pointwise && (use->op == Op::gt || use->op == Op::lt)) {
+          for (int at : uses_.decides(use->result)) {
+            const auto way = joined(use->result, value, at);
+            if (!way || !note(way->how)) return false;
+            chosen_at.insert({way->parameter, way->chosen});
+          }
           if (!chooses_or_asks(use->result, value)) return false;
         } else if (use->code != Code::Pointwise || !only_asks(use->result)) {
           return false;
@@ -210,10 +261,28 @@ class Passes {
       }
       return true;
     };
+    // Whatever a parameter that is the number is given has to be it too.
+    const auto add_given = [&](ValueId parameter) {
+      for (ValueId given : uses_.given(parameter)) {
+        const Instruction* const made = made_by_(given);
+        // One that is chosen at a branch is that there, whatever else it is.
+        if (is.contains(given.index) || chosen_at.contains({parameter, given})) continue;
+        const bool is_input = made == nullptr && !uses_.is_parameter(given);
+        const bool can_be = made != nullptr ? is_kept(*made) : !is_input || given == facts_.initial[which];
+        if (!can_be) return false;
+        add(given);
+      }
+      return true;
+    };
     while (!open.empty()) {
-      const ValueId value = open.back();
-      open.pop_back();
-      if (!follow(value)) return std::nullopt;
+      while (!open.empty()) {
+        const ValueId value = open.back();
+        open.pop_back();
+        if (!follow(value)) return std::nullopt;
+      }
+      const std::set<std::uint32_t> known = is;
+      for (std::uint32_t index : known)
+        if (uses_.is_parameter(ValueId{index}) && !add_given(ValueId{index})) return std::nullopt;
     }
     // No other thing that passes leave for the next ones is it.
     for (std::uint32_t index : is) {
@@ -243,13 +312,15 @@ class Passes {
     return gathering(made, 0) || gathering(made, 1) || choice(made) ||
            ((made.code == Code::Opaque || (made.code == Code::Pointwise && made.op == Op::cast)) && is_widened(made));
   }
-  /// A comparison of the number with another one chooses the larger or smaller of the two, or only asks.
+  /// But for branches, a comparison of the number with another one chooses the larger or smaller of the two, or only
+  /// asks.
   bool chooses_or_asks(ValueId compared, ValueId number) const {
-    if (only_asks(compared)) return true;
-    if (uses_.decides_a_branch(compared) || !uses_.passed_to(compared).empty()) return false;
+    if (!uses_.passed_to(compared).empty()) return false;
     const auto& all = uses_.used_by(compared);
     return std::all_of(all.begin(), all.end(), [&](const Instruction* use) {
-      return use->code == Code::LeaveIf || (choice(*use) && gathers(*use, number));
+      if (use->code == Code::LeaveIf) return true;
+      if (use->code == Code::Pointwise && use->op != Op::where) return only_asks(use->result);
+      return choice(*use) && gathers(*use, number);
     });
   }
 

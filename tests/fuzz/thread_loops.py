@@ -85,7 +85,11 @@ class Writer(Lines):
             name, operator = self.one(*self.sums)
             self.line(f"{name} {operator} {self.expression(1) if name == 's' else self.one('1', 'i', 'i % 3', '-2') if name == 'n' else self.one('0.5', '2.0', '-1.0')}")
         elif pick < 0.84 and self.extremes:
-            self.line(self.one("best = max(best, e)", "best = min(best, e)") if "best" in self.extremes else "pass")
+            if self.chance(0.5):
+                self.line(self.one("best = max(best, e)", "best = min(best, e)"))
+            else:
+                self.line(f"if {self.one('e > best', 'best < e', 'e < best', 'e >= best')}:")
+                self.line(f"    best = e{self.one('', '', '', '', chr(10) + '    ' * (self.indent + 1) + 'last = i')}")
         elif pick < 0.92 and depth < 2:
             self.line(f"if {self.expression(1)} {self.one('>', '<', '<=')} {self.one('0', '1', '2.5')}:")
             self.indent += 1

@@ -71,6 +71,16 @@ def extremes(a, most, least):
     return most, least
 
 
+def extremes_by_branches(a, most, least):
+    for i in prange(len(a)):
+        x = a[i, 2] - i % 5
+        if x > most:
+            most = x
+        if a[i, 3] < least:
+            least = a[i, 3]
+    return most, least
+
+
 def columns(a, b):
     for j in prange(a.shape[1]):
         a[:, j] -= a[:, j].mean()
@@ -106,7 +116,7 @@ def made_arrays(a, out):
 
 @pytest.mark.parametrize("function, arguments", [
     (own_rows, (TABLE, ROW)), (sums, (TABLE, 0, 0)), (sums, (TABLE, 0.5, 7)), (sums, (TABLE, np.float64(1), 2)), (extremes, (TABLE, TABLE[0, 0], TABLE[0, 1])),
-    (columns, (TABLE.T, TABLE[:, 0])), (scattered, (TABLE, NUMBERS.permutation(300), np.zeros(300))), (helpers, (TABLE, TABLE * 2)),
+    (extremes_by_branches, (TABLE, TABLE[0, 0], TABLE[0, 1])), (columns, (TABLE.T, TABLE[:, 0])), (scattered, (TABLE, NUMBERS.permutation(300), np.zeros(300))), (helpers, (TABLE, TABLE * 2)),
     (made_arrays, (TABLE, np.zeros((300, 5))))], ids=lambda value: getattr(value, "__name__", ""))
 @pytest.mark.parametrize("tier", ["optimised", "auto"])
 def test_passes_on_threads_give_what_one_gives(function, arguments, tier):
@@ -201,12 +211,53 @@ def kept_sum(a):
     return s, before
 
 
+def place_of_the_largest(a):
+    most, place = a[0, 0], 0
+    for i in prange(len(a)):
+        if a[i, 0] > most:
+            most, place = a[i, 0], i
+    return most, place
+
+
+def counted_records(a):
+    most, n = a[0, 0], 0
+    for i in prange(len(a)):
+        if a[i, 0] > most:
+            most = a[i, 0]
+            n += 1
+    return most, n
+
+
+def larger_than_an_older_one(a):
+    most = a[0, 0]
+    for i in prange(len(a)):
+        old = most
+        most = max(most, a[i, 0])
+        if a[i, 1] > old:
+            most = a[i, 1]
+    return most
+
+
+def stored_records(a, out):
+    most = a[0, 0]
+    for i in prange(len(a)):
+        if a[i, 0] > most:
+            most = a[i, 0]
+            out[i] = 1.0
+    return most
+
+
 @pytest.mark.parametrize("function, why", [
+    (place_of_the_largest, "each pass takes `most`|`place` is read"), (counted_records, "each pass takes `most`"), (larger_than_an_older_one, "each pass takes `most`"),
     (previous, "a pass may read what another one stores in `a`"), (running, "each pass takes `s` from the one before"), (faded, "each pass takes `s`"),
     (last_found, "`found` is read behind it, and not every pass sets it"), (two_in_turn, "each pass takes `first`"), (one_place, "each pass stores the same elements in `a`"),
     (lists, "it works on lists"), (attributes, "it stores attributes"), (neighbours, "a pass may read"), (kept_sum, "each pass takes `s`")], ids=lambda value: getattr(value, "__name__", ""))
 def test_passes_that_depend_on_others_run_in_order(function, why):
     on_threads(function, TABLE, several=False, text=f"on one thread: {why}")
+
+
+def test_what_is_stored_may_not_depend_on_the_largest():
+    on_threads(stored_records, TABLE, np.zeros(300), several=False, text="each pass takes `most`")
 
 
 def test_memory_that_is_shared_runs_in_order():
