@@ -55,6 +55,25 @@ else:
               "ExportedProgram": "_export.program", "Graph": "_graph.nodes", "Node": "_graph.nodes", "minify": "_minify.main", "profile": "_profile"}
 
 
+def _instead(name):
+    """"; what to write here ..." of a name that a peer has, or ""."""
+    from framejit._peers import NAMES
+
+    return f"; instead: {NAMES[name]}" if name in NAMES else ""
+
+
+def _look_at_variables():
+    """Names of environment variables that are nearly one of framejit's do nothing: that is said once."""
+    import os
+
+    if any(name.startswith("FRAMEJIT_") for name in os.environ):
+        from framejit import _core, _peers
+        import warnings
+
+        for variable, meant in _peers.misspelt_variables(os.environ, _core.option_names()):
+            warnings.warn(f"framejit has no option of the name {variable}; did you mean {meant}?", RuntimeWarning, stacklevel=3)
+
+
 def _version():
     """The version that pyproject.toml gives, by way of what was installed; "unknown" in a checkout that is not installed."""
     import importlib.metadata  # some 30 ms: more than the rest of framejit
@@ -75,9 +94,13 @@ def __getattr__(name):
     else:
         import sys
 
-        raise AttributeError(f"module 'framejit' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+        raise AttributeError(f"module 'framejit' has no attribute {name!r}{_instead(name)}", name=name, obj=sys.modules[__name__])
     globals()[name] = value
     return value
+
+
+if _uncompiled.REASON is None:
+    _look_at_variables()
 
 
 def __dir__():

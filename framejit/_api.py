@@ -11,6 +11,7 @@ from framejit._backends import resolve
 from framejit._dim import LARGEST, Dim
 from framejit._errors import BackendError, CheckError, Error, GraphBreakError, GraphError, RecompileError
 from framejit._nearest import did_you_mean
+from framejit._peers import OPTIONS, hint
 from framejit._wrap import compiled_part, wrap_object
 
 _core.set_error_types(Error, GraphBreakError, BackendError, GraphError, RecompileError, CheckError)
@@ -135,7 +136,7 @@ def _nearer(error, options):
     """A TypeError about options, which says of one that does not exist which may have been meant."""
     names = [*_core.option_names(), "passes"]
     unknown = [name for name in options if name not in names]
-    return TypeError(f"{error}{did_you_mean(unknown[0], names)}") if unknown else error
+    return TypeError(f"{error}{hint(OPTIONS, unknown[0]) or did_you_mean(unknown[0], names)}") if unknown else error
 
 
 def _nothing():

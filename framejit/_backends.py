@@ -1,6 +1,7 @@
 """Back ends by name: the built-in ones are known to the core, others are registered here or by an entry point."""
 from framejit import _core
 from framejit._nearest import did_you_mean
+from framejit._peers import BACKENDS, hint
 
 _registered = {}  # "eager" and the checks join when they are first asked for
 _CHECKS = ("verify", "check_nan")
@@ -57,7 +58,8 @@ def resolve(name):
     backend = backend or _entry_point(name)
     if backend is None:
         known = ["auto", "llvm", "cuda", "eager", "reference", *_CHECKS, *sorted(set(_registered) - {"eager", *_CHECKS})]
-        raise ValueError(f"framejit has no back end {name!r}; there are {', '.join(known)}{did_you_mean(name, known)}")
+        meant = hint(BACKENDS, name) or did_you_mean(name, known)
+        raise ValueError(f"framejit has no back end {name!r}; there are {', '.join(known)}{meant}")
     _registered[name] = backend
     return backend
 

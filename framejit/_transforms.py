@@ -536,8 +536,30 @@ def jvp(function, primals, tangents, has_aux=False):
     if is_compiling():
         return _pushed(function, primals, tangents, has_aux)
 
+    primals, tangents = tuple(primals), tuple(tangents)
+    _check_tangents(primals, tangents)
     made, bound = _compiled_jvp(function, has_aux)
-    return made(bound, tuple(primals), tuple(tangents))
+    return made(bound, primals, tangents)
+
+
+def _check_tangents(primals, tangents):
+    """Raises ValueError for the first tangent that has not the structure, shape or dtype of its primal."""
+    def form(value):
+        return f"{value.dtype} {tuple(value.shape)}" if hasattr(value, "shape") else f"a {type(value).__name__}"
+
+    if isinstance(primals, (tuple, list)) and isinstance(tangents, (tuple, list)):
+        if len(primals) != len(tangents):
+            raise ValueError(f"framejit.jvp: each primal has a tangent, but there are {len(primals)} and {len(tangents)}")
+        for primal, tangent in zip(primals, tangents):
+            _check_tangents(primal, tangent)
+    elif isinstance(primals, dict) and isinstance(tangents, dict):
+        if primals.keys() != tangents.keys():
+            raise ValueError(f"framejit.jvp: tangents have the keys of the primals, {list(primals)}, not {list(tangents)}")
+        for key in primals:
+            _check_tangents(primals[key], tangents[key])
+    elif (tuple(getattr(primals, "shape", ())) != tuple(getattr(tangents, "shape", ())) or
+          (hasattr(primals, "dtype") and hasattr(tangents, "dtype") and primals.dtype != tangents.dtype)):
+        raise ValueError(f"framejit.jvp: a tangent has dtype and shape of its primal, {form(primals)}, not {form(tangents)}")
 
 
 def jacobian(function, argnums=0, has_aux=False):
