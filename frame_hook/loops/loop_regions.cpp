@@ -416,6 +416,22 @@ void CompiledLoop::note_turn(Improved& improved, bool taken, double nanoseconds,
   ++improved.turns;
 }
 
+bool CompiledLoop::push_iterator(std::int64_t next, std::span<const CompiledRegion::Cell> inputs,
+                                 std::vector<Ref<>>& places) const {
+  long long end = 0;
+  for (std::size_t i = 0; i < loop_.inputs.size(); ++i)
+    if (loop_.inputs[i].kind == RegionInput::Kind::End && loop_.inputs[i].place == loop_.threads->place)
+      end = static_cast<long long>(inputs[i]);
+  const Ref<> range =
+      Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyRange_Type), "LLL", static_cast<long long>(next),
+                                         end, static_cast<long long>(loop_.threads->step)));
+  if (!range) return false;
+  places.push_back(Ref<>::steal(PyObject_GetIter(range.get())));
+  if (!places.back()) return false;
+  places.resize(places.size() + std::size_t(fj_iterator_entries() - 1));
+  return true;
+}
+
 int CompiledLoop::threads() const { return threads_ > 0 ? std::min(threads_, thread_count()) : thread_count(); }
 
 bool CompiledLoop::takes_threads(std::int64_t passes) const {
@@ -503,6 +519,7 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
     return true;
   };
   if (!make(exit.places, update.slots)) return Outcome::Failed;
+  if (together && together->next && !push_iterator(*together->next, inputs, update.slots)) return Outcome::Failed;
   called.clear();
   for (const RegionExit::Called& one : exit.called) {
     called.push_back({one.code, one.instruction, {}});
@@ -518,7 +535,7 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
     PyObject* const owner = entrance.objects[std::size_t(one.owner)];
     if (PyObject_GenericSetAttr(owner, one.name.get(), stored[i].get()) != 0) return Outcome::Failed;
   }
-  instruction = exit.instruction;
+  instruction = together && together->next ? loop_.threads->header : exit.instruction;
   return Outcome::Ran;
 }
 

@@ -56,6 +56,9 @@ class CompiledLoop {
 
   /// As the last runs say.
   bool is_brief() const;
+  /// The stack as it is before a pass that is still to run.
+  bool push_iterator(std::int64_t next, std::span<const CompiledRegion::Cell> inputs,
+                     std::vector<Ref<>>& places) const;
   /// That run passes, with the caller, where several do.
   int threads() const;
   /// Several are worth it for so many passes.

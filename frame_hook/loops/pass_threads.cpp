@@ -63,10 +63,9 @@ std::optional<Cell> gathered(Gathered how, T a, T b) {
     return overflows ? std::nullopt : std::optional(to_cell(made));
   } else {
     const T made = how == Gathered::Sum ? a + b : a * b;
-    // NumPy would warn.
-    const bool reported = std::isnan(made) ? !std::isnan(a) && !std::isnan(b)
-                                           : std::isinf(made) && !std::isinf(a) && !std::isinf(b);
-    return reported ? std::nullopt : std::optional(to_cell(made));
+    // What has left the range of numbers in one order may not in another.
+    const bool sound = how == Gathered::Sum ? std::isfinite(made) : std::isnormal(made);
+    return sound ? std::optional(to_cell(made)) : std::nullopt;
   }
 }
 std::optional<Cell> gathered(Gathered how, DType dtype, Cell a, Cell b) {
@@ -131,6 +130,10 @@ class Run {
     }
     parallel_for(std::min<std::int64_t>(of_.threads, stretches_),
                  [](void* self, std::int64_t) { static_cast<Run*>(self)->take_stretches(); }, this);
+    // Others may have seen sooner that the region is to be left: one more, whose arrays are there.
+    const std::size_t done = count_done();
+    if (!failed_ && done > 0 && done < made_.size() && leaves_arrays(made_[done - 1]))
+      run_stretch(std::int64_t(done), true);
     std::optional<PassesRun> found = failed_ ? std::nullopt : together();
     if (!found)
       for (Kept& one : kept) one.put_back();
@@ -159,16 +162,22 @@ class Run {
   void take_stretches() {
     for (std::int64_t stretch; (stretch = next_.fetch_add(1)) < stretches_;) {
       try {
-        run_stretch(stretch);
+        run_stretch(stretch, stretch + 1 == stretches_);
       } catch (const std::bad_alloc&) {
-        failed_ = true;
+        fail();
       }
       if (failed_ || is_asked()) next_.store(stretches_);
     }
   }
 
-  void run_stretch(std::int64_t number) {
-    static constexpr std::uint8_t kNothing = 0;
+  /// The stretches that run are left soon: they are run again.
+  void fail() {
+    failed_ = true;
+    cancelled_ = 1;
+  }
+
+  /// `keeps`: arrays that its last pass has made, until the frame is written.
+  void run_stretch(std::int64_t number, bool keeps) {
     Stretch& stretch = made_[std::size_t(number)];
     std::vector<Cell> inputs(of_.inputs.begin(), of_.inputs.end());
     inputs[std::size_t(position_)] = Cell(begin_of(number));
@@ -179,13 +188,13 @@ class Run {
         if (const auto cell = neutral(one.how, input_type(one))) inputs[std::size_t(one.input)] = *cell;
     stretch.left.resize(of_.most_left);
     stretch.heap = std::make_unique<RegionHeap>();
-    stretch.exit = of_.code.run(inputs.data(), of_.memories.data(), stretch.left.data(), {&kNothing, &kNothing},
+    stretch.exit = of_.code.run(inputs.data(), of_.memories.data(), stretch.left.data(), {&cancelled_, &cancelled_},
                                 *stretch.heap);
     const auto& ends = of_.loop.ends;
-    if (std::find(ends.begin(), ends.end(), stretch.exit) == ends.end()) failed_ = true;
+    if (std::find(ends.begin(), ends.end(), stretch.exit) == ends.end()) fail();
     stretch.left[0] -= Cell(kFew);
     undone_ += stretch.heap->undone();
-    if (number + 1 < stretches_) stretch.heap.reset();
+    if (!keeps) stretch.heap.reset();
     stretch.is_done = true;
   }
 
@@ -195,12 +204,23 @@ class Run {
     return found.kind == Holding::Kind::Number && can_be_gathered(found.dtype) ? &found : nullptr;
   }
 
-  std::optional<PassesRun> together() {
+  std::size_t count_done() const {
     const auto not_done = std::find_if(made_.begin(), made_.end(), [](const Stretch& one) { return !one.is_done; });
-    const auto done = std::size_t(not_done - made_.begin());
+    return std::size_t(not_done - made_.begin());
+  }
+
+  static bool is_made(const Holding& holding) {
+    return holding.kind == Holding::Kind::Fresh || std::any_of(holding.items.begin(), holding.items.end(), is_made);
+  }
+  bool leaves_arrays(const Stretch& stretch) const {
+    const auto& places = of_.loop.exits[std::size_t(stretch.exit)].places;
+    return stretch.heap == nullptr && std::any_of(places.begin(), places.end(), is_made);
+  }
+
+  std::optional<PassesRun> together() {
+    const std::size_t done = count_done();
     if (done == 0) return std::nullopt;
     Stretch& last = made_[done - 1];
-    std::vector<Cell> inputs(of_.inputs.begin(), of_.inputs.end());
     Cell passes = 0;
     for (std::size_t i = 0; i < done; ++i) passes += made_[i].left[0];
     for (const PassThreads::GatheredSlot& one : threads_.gathered) {
@@ -212,21 +232,15 @@ class Run {
         const Holding* const here = holding(made_[i], one.slot);
         if (here == nullptr || here->dtype != at_last->dtype || here->boxing != at_last->boxing) return std::nullopt;
         const Cell part = made_[i].left[std::size_t(here->value)];
-        sum = sum ? gathered(one.how, here->dtype, *sum, part) : part;
+        sum = gathered(one.how, here->dtype, sum ? *sum : neutral(one.how, here->dtype).value_or(part), part);
         if (!sum) return std::nullopt;
       }
       last.left[std::size_t(at_last->value)] = *sum;
-      inputs[std::size_t(one.input)] = *sum;
-      if (done < made_.size() && at_last->dtype != input_type(one)) return std::nullopt;
     }
     last.left[0] = passes;
-    if (done == made_.size()) return PassesRun{last.exit, std::move(last.left), std::move(last.heap), undone_};
-    // The region is to be left: as soon as a pass of those that are left comes to where it may be.
-    inputs[std::size_t(position_)] = Cell(begin_of(std::int64_t(done)));
-    PassesRun rest{-1, std::vector<Cell>(of_.most_left), std::make_unique<RegionHeap>(), undone_};
-    rest.exit = of_.code.run(inputs.data(), of_.memories.data(), rest.left.data(), of_.asked, *rest.heap);
-    rest.left[0] += passes;
-    return rest;
+    PassesRun found{last.exit, std::move(last.left), std::move(last.heap), undone_, std::nullopt};
+    if (done < made_.size()) found.next = begin_of(std::int64_t(done));
+    return found;
   }
 
   const PassesToRun& of_;
@@ -237,6 +251,7 @@ class Run {
   std::atomic<std::int64_t> next_ = 0;
   std::atomic<bool> failed_ = false;
   std::atomic<int> undone_ = 0;
+  volatile std::uint8_t cancelled_ = 0;
 };
 
 }  // namespace

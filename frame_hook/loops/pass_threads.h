@@ -29,6 +29,7 @@ struct PassesRun {
   std::vector<CompiledRegion::Cell> left;
   std::unique_ptr<RegionHeap> heap;   // of what was left
   int undone;                         // as RegionHeap says, of all stretches
+  std::optional<std::int64_t> next;   // where passes are left, because somebody asks: the number that is the next one's
 };
 
 /// How many passes there are; 0 or 1: nothing for several threads.

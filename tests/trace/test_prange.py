@@ -260,6 +260,118 @@ def test_what_is_stored_may_not_depend_on_the_largest():
     on_threads(stored_records, TABLE, np.zeros(300), several=False, text="each pass takes `most`")
 
 
+def ended_by_break(a, out):
+    for i in prange(len(a)):
+        if a[i, 0] > 4:
+            break
+        out[i] = 1.0
+    return i
+
+
+def ended_by_return(a, out):
+    for i in prange(len(a)):
+        out[i] = 1.0
+        if a[i, 0] > 4:
+            return i
+    return -1
+
+
+@pytest.mark.parametrize("function", [ended_by_break, ended_by_return])
+def test_passes_that_may_end_the_loop_run_in_order(function):
+    on_threads(function, TABLE, np.zeros(300), several=False, text="on one thread: a pass may end it")
+
+
+def test_sums_that_leave_the_range_of_numbers_are_made_in_order():
+    def total(a):
+        s = 0.0
+        for i in prange(len(a)):
+            s += float(a[i])
+        return s
+
+    def product(a):
+        p = 1.0
+        for i in prange(len(a)):
+            p *= float(a[i])
+        return p
+
+    large, factors, small = np.zeros(6400), np.ones(3000), np.ones(3000)
+    large[0], large[150:152] = -1e308, 1e308
+    factors[0], factors[2500:2502] = 1e-300, 1e200
+    small[0], small[2500:2502] = 1e300, 1e-200
+    for function, numbers in ((total, large), (total, np.full(300, np.inf)), (total, np.append(np.ones(90), np.nan)), (product, factors), (product, small),
+                              (product, np.zeros(90))):
+        framejit.reset()
+        compiled = compiled_for_threads(function)
+        for _ in range(4):
+            assert repr(compiled(numbers)) == repr(function(numbers))
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("arrays", [False, True], ids=["numbers", "arrays"])
+def test_variables_are_those_of_the_last_pass_when_a_signal_ends_it(arrays):
+    def f(out):
+        x, n = -1.0, 0
+        try:
+            for i in prange(len(out)):
+                t = 0.0
+                for k in range(300_000):
+                    t += k * 0.25
+                out[i] = 1.0
+                n += 1
+                x = i
+        except Stop:
+            return i, x, n, out.sum()
+        return None
+
+    def with_arrays(out):
+        x, n = np.zeros(1), 0
+        try:
+            for i in prange(len(out)):
+                t = 0.0
+                for k in range(300_000):
+                    t += k * 0.25
+                out[i] = 1.0
+                n += 1
+                x = np.zeros(3)
+                x[0] = i
+        except Stop:
+            return i, x[0], n, out.sum()
+        return None
+
+    def stop(*_):
+        raise Stop
+
+    compiled = compiled_for_threads(with_arrays if arrays else f)
+    compiled(np.zeros(70))
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        for seconds in (0.05, 0.11, 0.2):
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            i, x, n, stored = compiled(np.zeros(20000))
+            assert 0 < n < 20000 and x in (i - 1, i) and n == x + 1 and stored in (n, n + 1)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_what_a_handler_reads_is_read_behind_the_loop():
+    def f(a, places):
+        found = -1
+        try:
+            for i in prange(len(places)):
+                if places[i] > 2:
+                    found = i
+                a[i, 0] = places[i]
+        except IndexError:
+            return found
+        return 0
+
+    on_threads(f, TABLE, NUMBERS.integers(0, 5, 400), several=False, text="`found` is read behind it")
+
+
 def test_memory_that_is_shared_runs_in_order():
     def f(a, b):
         for i in prange(len(a) - 1):

@@ -156,6 +156,7 @@ struct PassThreads {
     region::Gathered how;
   };
   std::string why;              // not empty: they can't, and why
+  int header = -1;              // the instruction before which a pass begins
   int place = -1;               // of the range iterator
   std::int64_t step = 1;
   std::vector<GatheredSlot> gathered;

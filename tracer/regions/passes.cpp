@@ -1,6 +1,7 @@
 // Loops whose passes several threads run: `for i in framejit.prange(n)`. What a pass takes from the one before is found
 // in the bytecode, and that it is only gathered (a sum, the largest) in the region (graph_ir/region/independence.h).
 #include <algorithm>
+#include <set>
 
 #include "cpython/objects.h"
 #include "graph_ir/region/independence.h"
@@ -100,6 +101,33 @@ Assigned assigned_slots(const FjCode& code, const Loop& loop) {
   return made;
 }
 
+/// Whether a pass may be the last one before there are none left: by `break` or `return`.
+bool ends_early(const FjCode& code, const Loop& loop) {
+  for (int i = loop.header + 1; i <= loop.last; ++i) {
+    const FjInstr& instr = code.instrs[i];
+    const auto flow = fj_opcode_rows[instr.opcode].flow;
+    if ((flow == FJ_FLOW_Jump || flow == FJ_FLOW_Branch) && !loop.contains(instr.arg)) return true;
+    if (instr.opcode == FJ_RETURN_VALUE || instr.opcode == FJ_RETURN_CONST) return true;
+  }
+  return false;
+}
+
+/// The slots that are read behind the loop, where it has ended or an exception has ended it.
+std::vector<bool> read_behind(const FjCode& code, const Loop& loop) {
+  std::vector<bool> made = live_slots(code, code.instrs[loop.header].arg);
+  std::set<int> handlers;
+  for (int i = loop.header; i <= loop.last; ++i) {
+    FjHandler handler;
+    if (fj_find_handler(reinterpret_cast<PyCodeObject*>(code.code), code.instrs[i].executing, &handler))
+      handlers.insert(code.index_of[handler.target]);
+  }
+  for (int handler : handlers) {
+    const std::vector<bool> there = live_slots(code, handler);
+    for (std::size_t slot = 0; slot < made.size(); ++slot) made[slot] = made[slot] || there[slot];
+  }
+  return made;
+}
+
 }  // namespace
 
 bool RegionBuilder::is_for_threads(const Loop& loop) {
@@ -144,6 +172,7 @@ void RegionBuilder::find_threads() {
   const auto name_of = [&](std::size_t slot) {
     return "`" + text_of(PyTuple_GET_ITEM(own.object->co_localsplusnames, Py_ssize_t(slot))) + "`";
   };
+  made.header = loop_.header;
   made.place = int(values_.slots.size()) - fj_iterator_entries();
   const auto iterator = resolved_.find(made.place);
   if (iterator == resolved_.end() || iterator->second.kind != Known::Kind::RangeIterator)
@@ -154,8 +183,9 @@ void RegionBuilder::find_threads() {
   if (stores_attributes) return refuse("it stores attributes");
   made.step = iterator->second.step;
 
+  if (ends_early(*own.code, loop_)) return refuse("a pass may end it");
   const Assigned assigned = assigned_slots(*own.code, loop_);
-  const std::vector<bool> read_later = live_slots(*own.code, own.code->instrs[loop_.header].arg);
+  const std::vector<bool> read_later = read_behind(*own.code, loop_);
   region::PassFacts facts;
   facts.counts_up = made.step > 0 && region_.is_natural(iterator->second.items[0].value);
   for (const Begin& begin : begins_) {
