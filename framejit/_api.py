@@ -154,7 +154,8 @@ def disable(function=None):
     """Marks a function to run as written, with everything it calls: compiled code that calls it breaks its graph there.
 
     function: a callable, or a staticmethod or classmethod; of a compiled function that as written is meant. Returns a function of the
-    same arguments; without an argument the decorator itself. Raises TypeError for what is not callable.
+    same arguments, of a torch.nn.Module a module that shares its parameters; without an argument the decorator itself. Raises TypeError
+    for what is not callable.
 
         @framejit.disable
         def check(x):
@@ -166,6 +167,8 @@ def disable(function=None):
         return type(function)(disable(function.__func__))
     if not callable(function):
         raise TypeError(f"framejit.disable takes a callable, not {function!r}")
+    if (torch := sys.modules.get("torch")) is not None and isinstance(function, torch.nn.Module):
+        return wrap_object(function, disable)
     plain = function.__wrapped__ if isinstance(function, _core.CompiledFunction) else function
 
     @functools.wraps(plain)
