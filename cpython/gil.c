@@ -30,6 +30,17 @@ const volatile uint8_t* fj_signal_word(PyThreadState* thread) {
   return fj_pending_word(thread);
 }
 
+const volatile uint8_t* fj_interrupt_word(PyThreadState* thread, uint8_t* mask) {
+#if PY_VERSION_HEX >= 0x030D0000
+  *mask = _PY_SIGNALS_PENDING_BIT | _PY_ASYNC_EXCEPTION_BIT;
+  return fj_signal_word(thread);
+#else
+  static const volatile uint8_t nothing;
+  *mask = 0xff;
+  return fj_handles_signals() ? fj_signal_word(thread) : &nothing;
+#endif
+}
+
 typedef struct {
   PyCodeObject* code;
   PyObject* exception;  /* NULL: handed on */

@@ -423,8 +423,9 @@ bool CompiledLoop::push_iterator(std::int64_t next, std::span<const CompiledRegi
     if (loop_.inputs[i].kind == RegionInput::Kind::End && loop_.inputs[i].place == loop_.threads->place)
       end = static_cast<long long>(inputs[i]);
   const Ref<> range =
-      Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyRange_Type), "LLL", static_cast<long long>(next),
-                                         end, static_cast<long long>(loop_.threads->step)));
+      Ref<>::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyRange_Type), "LLL",
+                                         static_cast<long long>(next), end,
+                                         static_cast<long long>(loop_.threads->step)));
   if (!range) return false;
   places.push_back(Ref<>::steal(PyObject_GetIter(range.get())));
   if (!places.back()) return false;
@@ -465,6 +466,8 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   RegionHeap heap(lists ? &*lists : nullptr);
   std::pmr::vector<Cell> left(most_left_, room.get());
   const CompiledRegion::Asked asked{fj_pending_word(thread), fj_signal_word(thread)};
+  std::uint8_t interrupt_mask = 0;
+  const volatile std::uint8_t* const interrupted = fj_interrupt_word(thread, &interrupt_mask);
   const bool disjoint = are_disjoint(entrance.arrays, stores_);
   Improved& improved = improved_[disjoint];
   const bool taken = takes(improved, disjoint);
@@ -480,7 +483,8 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   const auto begun = timed ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
   std::optional<PassesRun> together;
   if (several)
-    together = run_on_threads({loop_, code, inputs, memories, entrance.arrays, asked, most_left_, threads()});
+    together = run_on_threads(
+        {loop_, code, inputs, memories, entrance.arrays, interrupted, interrupt_mask, most_left_, threads()});
   on_threads_ = together.has_value();
   if (several && !together) ++threads_lost_;
   const int number =

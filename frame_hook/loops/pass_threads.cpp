@@ -156,7 +156,7 @@ class Run {
     const auto passes = __int128(count_) * stretch / stretches_;
     return std::int64_t(__int128(std::int64_t(of_.inputs[std::size_t(position_)])) + passes * threads_.step);
   }
-  bool is_asked() const { return (*of_.asked[0] | *of_.asked[1]) != 0; }
+  bool is_interrupted() const { return (*of_.interrupted & of_.interrupt_mask) != 0; }
 
   /// Those that have been taken are done: they are the first ones.
   void take_stretches() {
@@ -166,7 +166,7 @@ class Run {
       } catch (const std::bad_alloc&) {
         fail();
       }
-      if (failed_ || is_asked()) next_.store(stretches_);
+      if (failed_ || is_interrupted()) next_.store(stretches_);
     }
   }
 

@@ -19,7 +19,8 @@ struct PassesToRun {
   std::span<const CompiledRegion::Cell> inputs;
   std::span<void* const> memories;
   std::span<const ArrayView> arrays;  // by memory, heaps left out
-  CompiledRegion::Asked asked;
+  const volatile std::uint8_t* interrupted;  // one of these bits: passes that have not begun are left
+  std::uint8_t interrupt_mask;
   std::size_t most_left;              // values of an exit
   int threads;
 };

@@ -185,22 +185,28 @@ class Passes {
     ValueId parameter, chosen;  // that is given this one where the comparison holds
     Gathered how;
   };
+  /// Where a way of a branch comes to when it has done nothing that is seen; null: it does something.
+  const Target* behind(const Target& way) const {
+    const Block& block = region_.blocks[std::size_t(way.block)];
+    if (!block.parameters.empty()) return &way;
+    const bool does = std::any_of(block.body.begin(), block.body.end(), [](const Instruction& made) {
+      return made.code == Code::Store || made.code == Code::Run;
+    });
+    return does || block.end.kind != Terminator::Kind::Jump ? nullptr : &block.end.yes;
+  }
   std::optional<Joined> joined(ValueId better, ValueId best, int at) const {
     const Instruction* const compared = made_by_(better);
     const Terminator& end = region_.blocks[std::size_t(at)].end;
-    if (compared == nullptr || compared->code != Code::Pointwise || !end.yes.arguments.empty()) return std::nullopt;
+    if (compared == nullptr || compared->code != Code::Pointwise) return std::nullopt;
     if (compared->op != Op::gt && compared->op != Op::lt) return std::nullopt;
     const bool straight = compared->operands[1] == best;
     const ValueId next = compared->operands[straight ? 0 : 1];
-    const Block& taken = region_.blocks[std::size_t(end.yes.block)];
-    const bool calls = std::any_of(taken.body.begin(), taken.body.end(), [](const Instruction& made) {
-      return made.code == Code::Store || made.code == Code::Run;
-    });
-    if (calls || taken.end.kind != Terminator::Kind::Jump || taken.end.yes.block != end.no.block) return std::nullopt;
-    const auto& parameters = region_.blocks[std::size_t(end.no.block)].parameters;
+    const Target *const larger = behind(end.yes), *const other = behind(end.no);
+    if (larger == nullptr || other == nullptr || larger->block != other->block) return std::nullopt;
+    const auto& parameters = region_.blocks[std::size_t(other->block)].parameters;
     std::optional<Joined> found;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const ValueId yes = taken.end.yes.arguments[i], no = end.no.arguments[i];
+      const ValueId yes = larger->arguments[i], no = other->arguments[i];
       if (are_equal(yes, no)) continue;
       if (found || same(no) != same(best) || !are_equal(yes, next)) return std::nullopt;
       found = Joined{parameters[i], yes, (compared->op == Op::gt) == straight ? Gathered::Largest : Gathered::Least};
