@@ -175,9 +175,8 @@ const volatile uint8_t* fj_pending_word(PyThreadState* thread);
 /* The same for a thread that has no GIL meanwhile, on which signal handlers run: before CPython 3.13 another thread
  * that takes the GIL may take the note away, for as long as this one does not ask for it. */
 const volatile uint8_t* fj_signal_word(PyThreadState* thread);
-/* One whose bits of `mask` say that a signal waits for this thread, or an exception that another one has set for it; not
- * that the GIL is wanted, or garbage is to be collected. */
-const volatile uint8_t* fj_interrupt_word(PyThreadState* thread, uint8_t* mask);
+/* One that says that a signal waits for this thread, and nothing else. */
+const volatile uint8_t* fj_tripped_word(void);
 /* CPython raises `exception` where it comes to `line` of `file`, before that line runs; if there is no such line (file
  * NULL, or a function traces already) at the next place where it looks for signals, but not at the RESUME of `code`,
  * which no `try` covers. On the thread of the signal handlers. False: it can't. */

@@ -30,14 +30,13 @@ const volatile uint8_t* fj_signal_word(PyThreadState* thread) {
   return fj_pending_word(thread);
 }
 
-const volatile uint8_t* fj_interrupt_word(PyThreadState* thread, uint8_t* mask) {
-#if PY_VERSION_HEX >= 0x030D0000
-  *mask = _PY_SIGNALS_PENDING_BIT | _PY_ASYNC_EXCEPTION_BIT;
-  return fj_signal_word(thread);
-#else
+const volatile uint8_t* fj_tripped_word(void) {
   static const volatile uint8_t nothing;
-  *mask = 0xff;
-  return fj_handles_signals() ? fj_signal_word(thread) : &nothing;
+  if (!fj_handles_signals()) return &nothing;
+#if PY_VERSION_HEX >= 0x030D0000
+  return (const volatile uint8_t*)&_PyRuntime.signals.is_tripped;
+#else
+  return (const volatile uint8_t*)&_PyRuntime.ceval.signals_pending;
 #endif
 }
 

@@ -88,10 +88,7 @@ const volatile uint8_t* fj_pending_word(PyThreadState* thread) {
   return &nothing;
 }
 const volatile uint8_t* fj_signal_word(PyThreadState* thread) { return fj_pending_word(thread); }
-const volatile uint8_t* fj_interrupt_word(PyThreadState* thread, uint8_t* mask) {
-  *mask = 0xff;
-  return fj_pending_word(thread);
-}
+const volatile uint8_t* fj_tripped_word(void) { return fj_pending_word(NULL); }
 bool fj_raise_soon(PyCodeObject* code, PyObject* exception, const char* file, int line) {
   (void)code; (void)exception; (void)file; (void)line;
   return false;

@@ -466,8 +466,7 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   RegionHeap heap(lists ? &*lists : nullptr);
   std::pmr::vector<Cell> left(most_left_, room.get());
   const CompiledRegion::Asked asked{fj_pending_word(thread), fj_signal_word(thread)};
-  std::uint8_t interrupt_mask = 0;
-  const volatile std::uint8_t* const interrupted = fj_interrupt_word(thread, &interrupt_mask);
+  const volatile std::uint8_t* const signal = fj_tripped_word();
   const bool disjoint = are_disjoint(entrance.arrays, stores_);
   Improved& improved = improved_[disjoint];
   const bool taken = takes(improved, disjoint);
@@ -484,7 +483,7 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   std::optional<PassesRun> together;
   if (several)
     together = run_on_threads(
-        {loop_, code, inputs, memories, entrance.arrays, interrupted, interrupt_mask, most_left_, threads()});
+        {loop_, code, inputs, memories, entrance.arrays, signal, most_left_, threads()});
   on_threads_ = together.has_value();
   if (several && !together) ++threads_lost_;
   const int number =

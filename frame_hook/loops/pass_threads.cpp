@@ -156,7 +156,7 @@ class Run {
     const auto passes = __int128(count_) * stretch / stretches_;
     return std::int64_t(__int128(std::int64_t(of_.inputs[std::size_t(position_)])) + passes * threads_.step);
   }
-  bool is_interrupted() const { return (*of_.interrupted & of_.interrupt_mask) != 0; }
+  bool is_interrupted() const { return *of_.signal != 0; }
 
   /// Those that have been taken are done: they are the first ones.
   void take_stretches() {

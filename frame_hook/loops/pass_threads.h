@@ -19,8 +19,7 @@ struct PassesToRun {
   std::span<const CompiledRegion::Cell> inputs;
   std::span<void* const> memories;
   std::span<const ArrayView> arrays;  // by memory, heaps left out
-  const volatile std::uint8_t* interrupted;  // one of these bits: passes that have not begun are left
-  std::uint8_t interrupt_mask;
+  const volatile std::uint8_t* signal;  // not 0: stretches that have not begun are left
   std::size_t most_left;              // values of an exit
   int threads;
 };
