@@ -84,10 +84,12 @@ def hint(names, word):
 
 def misspelt_variables(environment, known):
     """(variable, the one that was meant) of those that begin as framejit's do, and nearly are one."""
-    import difflib
-
     names = [name.upper() for name in known]
-    for variable in sorted(environment):
-        name = variable.removeprefix("FRAMEJIT_")
-        if variable.startswith("FRAMEJIT_") and name not in names and (close := difflib.get_close_matches(name, names, 1, 0.8)):
-            yield variable, f"FRAMEJIT_{close[0]}"
+    unknown = [name.removeprefix("FRAMEJIT_") for name in sorted(environment) if name.startswith("FRAMEJIT_")]
+    unknown = [name for name in unknown if name not in names]
+    if unknown:
+        import difflib  # only a mistake needs it
+
+        for name in unknown:
+            if close := difflib.get_close_matches(name, names, 1, 0.8):
+                yield f"FRAMEJIT_{name}", f"FRAMEJIT_{close[0]}"
