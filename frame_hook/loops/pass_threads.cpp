@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "frame_hook/loops/extents.h"
@@ -133,7 +134,7 @@ class Run {
     // Others may have seen sooner that the region is to be left: one more, whose arrays are there.
     const std::size_t done = count_done();
     if (!failed_ && done > 0 && done < made_.size() && leaves_arrays(made_[done - 1]))
-      run_stretch(std::int64_t(done), true);
+      run_or_fail(std::int64_t(done), true);
     std::optional<PassesRun> found = failed_ ? std::nullopt : together();
     if (!found)
       for (Kept& one : kept) one.put_back();
@@ -161,11 +162,7 @@ class Run {
   /// Those that have been taken are done: they are the first ones.
   void take_stretches() {
     for (std::int64_t stretch; (stretch = next_.fetch_add(1)) < stretches_;) {
-      try {
-        run_stretch(stretch, stretch + 1 == stretches_);
-      } catch (const std::bad_alloc&) {
-        fail();
-      }
+      run_or_fail(stretch, stretch + 1 == stretches_);
       if (failed_ || is_interrupted()) next_.store(stretches_);
     }
   }
@@ -174,6 +171,14 @@ class Run {
   void fail() {
     failed_ = true;
     cancelled_ = 1;
+  }
+
+  void run_or_fail(std::int64_t number, bool keeps) {
+    try {
+      run_stretch(number, keeps);
+    } catch (const std::bad_alloc&) {
+      fail();
+    }
   }
 
   /// `keeps`: arrays that its last pass has made, until the frame is written.
@@ -276,6 +281,12 @@ bool are_apart(const LoopRegion& loop, std::span<const ArrayView> arrays) {
   return true;
 }
 
-std::optional<PassesRun> run_on_threads(const PassesToRun& run) { return Run(run).run(); }
+std::optional<PassesRun> run_on_threads(const PassesToRun& run) {
+  try {
+    return Run(run).run();
+  } catch (const std::bad_alloc&) {  // before a pass has begun: what is kept needs as much memory as it is large
+    return std::nullopt;
+  }
+}
 
 }  // namespace fj
