@@ -326,7 +326,7 @@ bool run_region(FunctionState& state, CodeCache& cache, PyThreadState* thread, F
     }
     ++totals().regions_entered;
     if (running->ran_on_threads()) ++totals().regions_on_threads;
-    ComparedCall::ran_passes(running->last_passes());
+    ComparedCall::ran_passes(running->plain_passes());
     note_array_work(state);
     update_frame(frame, scratch.update());
     if (running->loses()) {

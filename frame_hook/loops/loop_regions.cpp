@@ -350,6 +350,8 @@ CompiledLoop::CompiledLoop(LoopRegion loop, std::unique_ptr<CompiledRegion> code
     most_left_ = std::max(most_left_, block.end.leave.values.size());
     for (const region::Instruction& made : block.body) {
       most_left_ = std::max(most_left_, made.leave.values.size());
+      if (made.code == region::Code::Run && region_library()[std::size_t(made.function)].name == "allocate")
+        makes_arrays_ = true;
       if (made.code == region::Code::Store) stores[std::size_t(made.memory)] = 1;
     }
   }

@@ -38,8 +38,8 @@ class CompiledLoop {
               std::vector<Resumed>& called);
 
   const LoopRegion& loop() const { return loop_; }
-  /// In the last run; one that makes arrays counts as several.
-  std::int64_t last_passes() const { return last_passes_; }
+  /// In the last run; 0 where they make arrays: those are counted as several, whatever they do.
+  std::int64_t plain_passes() const { return makes_arrays_ ? 0 : last_passes_; }
   bool ran_on_threads() const { return on_threads_; }  // likewise
   /// For Python's garbage collector: the objects that are held.
   int traverse(visitproc visit, void* arg) const;
@@ -93,6 +93,7 @@ class CompiledLoop {
   Improved improved_[2];                // for memories that may share elements, and for those that share none
   bool grants_ = true;                  // chunks may take something for granted: it was not so seldom enough
   int undone_ = 0;
+  bool makes_arrays_ = false;
   std::vector<char> stores_;            // by memory, heaps left out: elements of it are stored
   std::size_t most_left_ = 1;  // values of an exit
   std::vector<std::pair<int, int>> apart_;  // places of objects of which an attribute is stored: not those of one

@@ -526,7 +526,6 @@ class Passes {
     if (loads) return "a pass may read what another one stores";
     for (const Access* access : all)
       if (!depends_[access->index.index]) return "each pass stores the same elements";
-    found.proved = false;
     return {};
   }
 

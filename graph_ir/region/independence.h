@@ -27,7 +27,6 @@ struct Independence {
   std::vector<Gathered> gathered;  // by what is carried
   std::vector<char> stored;        // by memory: elements of it are
   std::vector<char> rewritten;     // likewise, and read: each by one pass alone
-  bool proved = true;              // else it rests on the word of who wrote it: where elements are stored is not known
   bool is_independent() const { return why.empty(); }
 };
 

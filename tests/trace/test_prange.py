@@ -357,6 +357,23 @@ def test_variables_are_those_of_the_last_pass_when_a_signal_ends_it(arrays):
         signal.signal(signal.SIGALRM, before)
 
 
+def range_or_prange(a, places, in_order):
+    for i in (range(len(places)) if in_order else prange(len(places))):
+        a[places[i], 0] = i
+
+
+def test_a_loop_that_may_be_over_another_range_runs_in_order():
+    places = np.zeros(300, int)
+    framejit.reset()
+    compiled = compiled_for_threads(range_or_prange)
+    for _ in range(3):
+        table = TABLE.copy()
+        compiled(table, places, True)
+        assert table[0, 0] == 299
+    info = framejit.cache_info()
+    assert info["regions_entered"] > 0 and info["regions_on_threads"] == 0
+
+
 def test_what_a_handler_reads_is_read_behind_the_loop():
     def f(a, places):
         found = -1

@@ -134,6 +134,9 @@ bool RegionBuilder::is_for_threads(const Loop& loop) {
   const Context& own = *contexts_.front();
   const int at = called_at(*own.code, loop);
   if (at < 0 || !PyDict_CheckExact(own.globals)) return false;
+  // One of two ways may lead to the loop with another iterable.
+  for (int i = at + 1; i < loop.header; ++i)
+    if (own.entrances[std::size_t(i)] > 1) return false;
   const auto name_of = [&](int instruction) {
     return PyTuple_GET_ITEM(own.object->co_names, own.code->instrs[instruction].arg);
   };
