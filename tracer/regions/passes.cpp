@@ -30,7 +30,7 @@ std::optional<int> pushes(const FjInstr& instr) {
 
 /// Where what the loop's iterable is a call of is loaded; -1: it is no call, or one that is not followed.
 int called_at(const FjCode& code, const Loop& loop) {
-  int at = loop.header - 1;
+  int at = loop.header - fj_iterator_entries();  // of which the last ones are pushed as they are
   if (at < 1 || code.instrs[at].opcode != FJ_GET_ITER || code.instrs[--at].opcode != FJ_CALL) return -1;
   int missing = code.instrs[at].arg + 2;  // with what is called, and its first argument or NULL
   while (missing > 0 && --at >= 0) {
