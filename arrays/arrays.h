@@ -66,6 +66,8 @@ bool read_torch(PyObject* tensor, ArrayView& view);
 /// When the NumPy array ends nothing happens but that memory is free: no weak reference sees it, and what owns the
 /// memory is such an array too.
 bool ends_unseen(PyObject* numpy_array);
+/// torch: no weak reference sees it, and it has no attributes of its own. Its memory may be another's all the same.
+bool tensor_ends_unseen(PyObject* tensor);
 /// What np.broadcast_arrays gives: NumPy warns where it is written.
 bool warns_of_writes(PyObject* numpy_array);
 
@@ -85,6 +87,8 @@ bool has_private_memory(PyObject* array);
 /// torch: what eager's in-place operations do to `_version`, once for each mention. One call into torch for all of
 /// them: an optimiser's step writes hundreds of tensors.
 bool bump_versions(std::span<PyObject* const> tensors);
+/// torch: as so many of them do.
+bool add_to_version(PyObject* tensor, std::int64_t times);
 /// numpy array sharing a CPU tensor's memory and the reverse: what `.numpy()` and `torch.from_numpy` return.
 Ref<> cross_view(PyObject* array, Library to);
 

@@ -23,6 +23,7 @@ struct TorchObjects {
   PyObject *empty_strided = nullptr, *as_strided = nullptr, *from_numpy = nullptr;
   PyObject* increment_version = nullptr;
   PyObject* increment_versions = nullptr;  // (iterable of tensors), without a frame of Python; may be null
+  PyObject* set_versions = nullptr;        // (tuple of tensors, tuple of ints); may be null
   /// (sizes, strides, dtype) -> CPU tensor, without empty_strided's argument parser; may be null.
   PyObject* quick_empty = nullptr;
   PyObject* dtypes[kDTypeCount] = {};
@@ -58,6 +59,10 @@ const TorchObjects* objects() {
   const Ref<> twice =
       torch_evaluate("(lambda t: torch._C._increment_version((t, t)) is None and t._version == 2)(torch.empty(1))");
   if (twice.get() == Py_True) found.increment_versions = torch_attribute({"_C", "_increment_version"});
+  const Ref<> sets = torch_evaluate(
+      "(lambda t: torch._C._autograd._unsafe_set_version_counter((t,), (7,)) is None and t._version == 7)"
+      "(torch.empty(1))");
+  if (sets.get() == Py_True) found.set_versions = torch_attribute({"_C", "_autograd", "_unsafe_set_version_counter"});
   if (ordinary.get() == Py_True) found.quick_empty = torch_attribute({"_C", "_dynamo", "guards", "_empty_strided_cpu"});
   for (int i = 0; i < kDTypeCount; ++i) found.dtypes[i] = torch_attribute({torch_names[i]});
   found.allocation_keywords = Py_BuildValue("(ss)", "dtype", "device");
@@ -422,6 +427,26 @@ bool bump_versions(std::span<PyObject* const> tensors) {
   if (!all) return false;
   for (std::size_t i = 0; i < tensors.size(); ++i) PyTuple_SET_ITEM(all.get(), Py_ssize_t(i), Py_NewRef(tensors[i]));
   return bool(Ref<>::steal(PyObject_CallOneArg(torch->increment_versions, all.get())));
+}
+
+bool add_to_version(PyObject* tensor, std::int64_t times) {
+  const TorchObjects* torch = objects();
+  if (times <= 1 || torch->set_versions == nullptr) {
+    for (std::int64_t i = 0; i < times; ++i)
+      if (!bump_versions({&tensor, 1})) return false;
+    return true;
+  }
+  const auto version = Ref<>::steal(PyObject_GetAttrString(tensor, "_version"));
+  const auto added = Ref<>::steal(PyLong_FromLongLong(times));
+  const auto sum = version && added ? Ref<>::steal(PyNumber_Add(version.get(), added.get())) : Ref<>();
+  return sum && Ref<>::steal(PyObject_CallFunction(torch->set_versions, "(O)(O)", tensor, sum.get()));
+}
+
+bool tensor_ends_unseen(PyObject* tensor) {
+  PyObject* const attributes = fj_instance_dict(tensor);
+  const Py_ssize_t offset = Py_TYPE(tensor)->tp_weaklistoffset;
+  const bool seen = offset != 0 && *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(tensor) + offset) != nullptr;
+  return !seen && (attributes == nullptr || PyDict_GET_SIZE(attributes) == 0);
 }
 
 Ref<> cross_view(PyObject* array, Library to) {

@@ -96,7 +96,7 @@ struct Entrance {
 
   Entrance(const LoopRegion& loop, const FrameValues& values, std::pmr::memory_resource* room)
       : loop(loop), values(values), objects(values.slots.begin(), values.slots.end(), room), held(room), arrays(room),
-        iterators(room), numbers(room), arrays_made(room) {
+        iterators(room), numbers(room), arrays_made(room), tensors(room) {
     objects.resize(values.slots.size() + loop.reached.size());
     arrays.reserve(loop.memories.size());
   }
@@ -109,6 +109,7 @@ struct Entrance {
   std::pmr::vector<std::pair<int, IteratorState>> iterators;
   std::pmr::vector<Made> numbers;
   std::pmr::vector<std::pair<Cell, Ref<>>> arrays_made;  // by address
+  std::pmr::vector<std::pair<int, Ref<>>> tensors;       // made, by the number of the value that tells them apart
 
   void reach(int from, ReachedPlace::How how, auto&& object) {
     for (std::size_t i = 0; i < loop.reached.size(); ++i)
@@ -181,6 +182,16 @@ struct Entrance {
         if (guard.dense && last != view.stride_unit) return false;
         for (int axis = 0; axis < view.rank; ++axis)
           if (view.strides[axis] % view.stride_unit != 0) return false;
+        arrays.push_back(view);
+        return true;
+      }
+      case RegionGuard::Kind::Tensor: {
+        ArrayView view;
+        if (array_library(object) != Library::Torch || !read_torch(object, view)) return false;
+        if (view.dtype != guard.dtype || view.rank != guard.rank || !view.aligned || view.requires_grad) return false;
+        if (view.key_set != guard.keys || view.device != kHost) return false;
+        if (guard.ends && !tensor_ends_unseen(object)) return false;
+        if (guard.dense && view.strides[view.rank - 1] != 1) return false;
         arrays.push_back(view);
         return true;
       }
@@ -286,7 +297,11 @@ struct Entrance {
         const Ref<> over = item(0);
         if (over && PyList_CheckExact(over.get()))
           return Ref<>::steal(fj_list_iterator(over.get(), Py_ssize_t(left[holding.value])));
-        Ref<> made = over ? Ref<>::steal(PySeqIter_New(over.get())) : Ref<>();
+        const bool tensor = over && array_library(over.get()) == Library::Torch;
+        const Ref<> parts = tensor ? Ref<>::steal(PyObject_CallMethod(over.get(), "unbind", nullptr)) : over;
+        Ref<> made = !parts   ? Ref<>()
+                     : tensor ? Ref<>::steal(PyObject_GetIter(parts.get()))
+                              : Ref<>::steal(PySeqIter_New(parts.get()));
         const Ref<> done = made ? Ref<>::steal(PyObject_CallMethod(made.get(), "__setstate__", "L",
                                                                    static_cast<long long>(left[holding.value])))
                                 : Ref<>();
@@ -312,6 +327,16 @@ struct Entrance {
         const Ref<> start = item(0), stop = item(1), step = item(2);
         return start && stop && step ? Ref<>::steal(PySlice_New(start.get(), stop.get(), step.get())) : Ref<>();
       }
+      case Holding::Kind::TensorNumber: {
+        for (const auto& [value, tensor] : tensors)
+          if (value == holding.value) return tensor;
+        const Ref<> made = allocate(Library::Torch, holding.dtype, {}, {});
+        if (!made) return {};
+        std::memcpy(data_pointer(made.get()), left + holding.value, size_in_bytes(holding.dtype));
+        if (!add_to_version(made.get(), std::int64_t(left[holding.items[0].value]))) return {};
+        tensors.emplace_back(holding.value, made);
+        return made;
+      }
       case Holding::Kind::Fresh: return array_at(holding, left + holding.value);
       case Holding::Kind::Pointer: return Ref<>::borrow(object_at(std::int64_t(left[holding.value])));
       case Holding::Kind::View: {
@@ -325,7 +350,12 @@ struct Entrance {
         std::int64_t offset = std::int64_t(cells[0]);
         if (const Holding& of = holding.items[0]; of.kind == Holding::Kind::Fresh)  // counted from the heap's beginning
           offset -= std::int64_t(left[of.value] / size_in_bytes(holding.dtype));
-        return base ? view_of(base.get(), holding.dtype, sizes, strides, offset) : Ref<>();
+        const bool is_one = holding.items.size() > 1;  // which several may hold
+        for (const auto& [value, tensor] : tensors)
+          if (is_one && value == holding.items[1].value) return tensor;
+        Ref<> made = base ? view_of(base.get(), holding.dtype, sizes, strides, offset) : Ref<>();
+        if (made && is_one) tensors.emplace_back(holding.items[1].value, made);
+        return made;
       }
     }
     return {};
@@ -448,6 +478,7 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
                                         int& instruction, std::vector<Resumed>& called) {
   Room room;
   Entrance entrance(loop_, values, room.get());
+  if (loop_.has_tensors && !are_tensors_plain()) return Outcome::Other;
   for (const RegionGuard& guard : loop_.guards)
     if (!entrance.holds(guard)) return Outcome::Other;
   for (const auto& [owner, other] : apart_)
@@ -538,6 +569,10 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   for (std::size_t i = 0; i < stored.size(); ++i) {
     const RegionExit::Stored& one = exit.stored[i];
     PyObject* const owner = entrance.objects[std::size_t(one.owner)];
+    if (!one.name) {
+      if (!add_to_version(owner, PyLong_AsLongLong(stored[i].get()))) return Outcome::Failed;
+      continue;
+    }
     if (PyObject_GenericSetAttr(owner, one.name.get(), stored[i].get()) != 0) return Outcome::Failed;
   }
   instruction = together && together->next ? loop_.threads->header : exit.instruction;

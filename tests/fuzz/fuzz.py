@@ -24,6 +24,7 @@ import list_loops  # noqa: E402
 import loops  # noqa: E402
 import numbers_of_all_kinds  # noqa: E402
 import shrink  # noqa: E402
+import tensor_loops  # noqa: E402
 import thread_loops  # noqa: E402
 import ways  # noqa: E402
 from harness import torch  # noqa: E402
@@ -36,6 +37,7 @@ KINDS = {
     "loops": (loops.program, loops.check),
     "array-loops": (array_loops.program, loops.check),
     "list-loops": (list_loops.program, loops.check),
+    "tensor-loops": (tensor_loops.program, loops.check),
     "thread-loops": (thread_loops.program, loops.check),
     "locals": (loops.program, functools.partial(loops.check, all_locals=True)),
 }
@@ -111,7 +113,7 @@ def main(words=None):
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", choices=list(KINDS), default="calls",
-                        help="numbers: expressions of all kinds of numbers; ways: capture, export, files and machine code too; loops: over scalars and elements; array-loops: over parts of arrays; thread-loops: passes on several threads; locals: all at exceptions too")
+                        help="numbers: expressions of all kinds of numbers; ways: capture, export, files and machine code too; loops: over scalars and elements; array-loops: over parts of arrays; tensor-loops: over elements of tensors; thread-loops: passes on several threads; locals: all at exceptions too")
     parser.add_argument("--lib", choices=["numpy", "torch"], help="one library; else both, where torch is installed")
     parser.add_argument("--device", default="cpu", help="where torch's arrays are: cuda")
     parser.add_argument("--no-shrink", action="store_true", help="report only the seeds")

@@ -8,6 +8,7 @@ import pytest
 import array_loops
 import list_loops
 import loops
+import tensor_loops
 import thread_loops
 from case import Case, Difference, namespace_of
 from fuzz import options_of
@@ -29,19 +30,20 @@ def test_loops_do_what_cpython_does(lib, first):
             ) from None
 
 
-PARTS = [pytest.param(kind, programs, first, id=f"{kind}-{first}")
-         for kind, programs, count in (("array-loops", array_loops, 200), ("list-loops", list_loops, 200), ("thread-loops", thread_loops, 100))
+PARTS = [pytest.param(kind, programs, first, marks=[needs_torch] * (kind == "tensor-loops"), id=f"{kind}-{first}")
+         for kind, programs, count in (("array-loops", array_loops, 200), ("list-loops", list_loops, 200), ("thread-loops", thread_loops, 100), ("tensor-loops", tensor_loops, 200))
          for first in range(0, count, BLOCK)]
 
 
 @pytest.mark.parametrize("kind, programs, first", PARTS)
 def test_loops_over_parts_of_arrays_and_lists_do_what_cpython_does(kind, programs, first):
+    lib = "torch" if kind == "tensor-loops" else "numpy"
     for seed in range(first, first + BLOCK):
         try:
-            loops.check(programs.program(seed, "numpy"), **options_of(kind, seed))
+            loops.check(programs.program(seed, lib), **options_of(kind, seed))
         except Difference as difference:
             raise AssertionError(
-                f"program {seed}: `./run fuzz --kind {kind} --lib numpy --seed {seed} --programs 1` makes it small: {difference}"
+                f"program {seed}: `./run fuzz --kind {kind} --lib {lib} --seed {seed} --programs 1` makes it small: {difference}"
             ) from None
 
 
@@ -55,6 +57,7 @@ def test_programs_end_and_most_calls_return(lib):
 def test_programs_depend_on_the_seed_alone():
     assert array_loops.program(11, "numpy") == array_loops.program(11, "numpy")
     assert list_loops.program(11, "numpy") == list_loops.program(11, "numpy")
+    assert tensor_loops.program(11, "torch") == tensor_loops.program(11, "torch")
     assert thread_loops.program(11, "numpy") == thread_loops.program(11, "numpy")
     assert loops.program(11, "numpy") == loops.program(11, "numpy")
     assert loops.program(11, "numpy") != loops.program(12, "numpy")

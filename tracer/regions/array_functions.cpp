@@ -274,6 +274,7 @@ std::optional<std::vector<ValueId>> RegionBuilder::shape_of(const Known& sizes) 
 
 std::optional<Known> RegionBuilder::method(const std::string& name, const Known& of,
                                            const std::vector<Known>& arguments, const NamedArguments& keywords) {
+  if (of.is_tensor()) return keywords.empty() ? tensor_method(name, of, arguments) : std::nullopt;
   if (is_bytes(of)) return std::nullopt;
   if (name == "dot" && arguments.size() == 1 && keywords.empty()) return product(of, arguments[0]);
   if (!arguments.empty() || !keywords.empty()) return reduction(name, of, arguments, keywords);

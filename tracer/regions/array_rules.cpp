@@ -29,7 +29,7 @@ int RegionBuilder::heap(DType dtype) {
 
 DType RegionBuilder::dtype(const Known& array) {
   switch (array.kind) {
-    case Known::Kind::Array: return facts(array).dtype;
+    case Known::Kind::Array: case Known::Kind::Tensor: return facts(array).dtype;
     case Known::Kind::View: return dtype(array.items[0]);
     case Known::Kind::Expression: return array.expression->dtype;
     default: return array.dtype;
@@ -45,6 +45,16 @@ ArrayPlace RegionBuilder::layout(const Known& array) {
       const ArrayFacts& of = facts(array);
       made.memory = of.memory;
       for (std::size_t i = 0; i < of.sizes.size(); ++i) made.axes.push_back({of.sizes[i], of.strides[i]});
+      return made;
+    }
+    case Known::Kind::Tensor: {
+      const ArrayFacts& of = facts(array);
+      made.memory = of.memory;
+      if (array.step == 0) made.offset = array.value;
+      for (std::size_t i = 0; array.step == 0 && i + 1 < array.items.size(); i += 2)
+        made.axes.push_back({array.items[i].value, array.items[i + 1].value});
+      for (std::size_t i = 0; array.step == 1 && i < of.sizes.size(); ++i)
+        made.axes.push_back({of.sizes[i], of.strides[i]});
       return made;
     }
     case Known::Kind::Fresh: {
@@ -71,6 +81,7 @@ ArrayPlace RegionBuilder::layout(const Known& array) {
 
 int RegionBuilder::rank(const Known& array) {
   if (array.kind == Known::Kind::Expression) return int(array.expression->sizes.size());
+  if (array.kind == Known::Kind::TensorNumber) return 0;
   return int(layout(array).axes.size());
 }
 
@@ -240,6 +251,7 @@ void RegionBuilder::subscript(const Known& container, const Known& index) {
   }
   if (container.is_list() && index.kind == Known::Kind::Slice) return push(list_part(container, index));
   if (container.is_list()) return push_item(container, list_index(container, index));
+  if (container.is_tensor()) return push(tensor_part(container, indices_of(index)));
   if (!container.is_array()) throw Unknown{"an element of what is no array"};
   if (is_bytes(container) && tuple_items(index)) throw Unknown{"an index that is no int"};
   push(part(container, indices_of(index)));
@@ -273,6 +285,7 @@ void RegionBuilder::written(const Known& array) {
 void RegionBuilder::store_subscript(const Known& container, const Known& index, const Known& value) {
   const Sharing sharing(*this);
   if (container.is_list()) return put(container, index, value);
+  if (container.is_tensor()) return store_element(container, indices_of(index), value);
   if (!container.is_array() || container.kind == Known::Kind::Expression)
     throw Unknown{"an assignment to an element of what is no array"};
   const ArrayPlace of = layout(container);
@@ -295,7 +308,7 @@ void RegionBuilder::store_subscript(const Known& container, const Known& index, 
 std::optional<std::vector<Known>> RegionBuilder::tuple_items(const Known& tuple) {
   constexpr std::size_t kLong = 16;
   const bool literals = tuple.kind == Known::Kind::Object && PyTuple_CheckExact(tuple.object.get());
-  if (!literals && tuple.kind != Known::Kind::Tuple) return std::nullopt;
+  if (!literals && tuple.kind != Known::Kind::Tuple && tuple.kind != Known::Kind::Sizes) return std::nullopt;
   const std::size_t count = literals ? std::size_t(PyTuple_GET_SIZE(tuple.object.get())) : tuple.items.size();
   if (count > kLong) throw Unknown{"a long tuple"};
   if (!literals) return tuple.items;
@@ -318,9 +331,10 @@ Known RegionBuilder::iterator(const Known& iterable) {
     made.kind = Known::Kind::RangeIterator;
     return made;
   }
-  if (!iterable.is_array() && !iterable.is_list()) throw Unknown{"a loop over what is neither a range nor an array"};
+  const bool axes = iterable.is_array() || (iterable.is_tensor() && rank(iterable) > 0);
+  if (!axes && !iterable.is_list()) throw Unknown{"a loop over what is neither a range nor an array"};
   made.kind = Known::Kind::Items;
-  made.items = {iterable.is_list() ? iterable : computed(iterable), python_int(integer(0))};
+  made.items = {iterable.is_array() ? computed(iterable) : iterable, python_int(integer(0))};
   return made;
 }
 
@@ -425,6 +439,7 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
       ArrayPlace of = layout(array);
       const ValueId start = moved(of.offset, known.items[1].value, of.axes[0].stride);
       of.axes.erase(of.axes.begin());
+      if (array.is_tensor()) return tensor_at(array.place, start, of.axes);
       return of.axes.empty() ? loaded(array, start) : view(array, start, of.axes);
     }
     Known made = known;

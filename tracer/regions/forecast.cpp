@@ -64,6 +64,16 @@ Ref<> iterator_over(TraceRun& t, const IteratorValue& iterator) {
   return over ? Ref<>::steal(PyObject_GetIter(over.get())) : Ref<>();
 }
 
+/// A tensor of one element in memory. Null: regions know none such.
+Ref<> tensor_like(TraceRun& t, const ArrayValue& array) {
+  if (array.requires_grad || array.parameter || array.storage->device != kHost || is_complex(array.dtype)) return {};
+  const Ref<> one = allocate(Library::Torch, array.dtype, {}, {});
+  const std::vector<std::int64_t> still(array.shape.size(), 0);
+  std::vector<std::int64_t> sizes;
+  for (const SymDim& size : array.shape) sizes.push_back(hint(size, t.graph().symbols));
+  return one ? view_of(one.get(), array.dtype, sizes, still, 0) : Ref<>();
+}
+
 /// Null: nothing is known of it.
 Ref<> stand_in(TraceRun& t, const V& value, int levels) {
   switch (value->kind) {
@@ -77,7 +87,7 @@ Ref<> stand_in(TraceRun& t, const V& value, int levels) {
     }
     case ValueKind::Array: {
       const auto& array = *as<ArrayValue>(value);
-      if (array.library != Library::Numpy) return {};
+      if (array.library == Library::Torch) return tensor_like(t, array);
       if (array.numpy_scalar) {
         const std::uint64_t zero[2] = {};
         return numpy_scalar(array.dtype, zero);

@@ -111,6 +111,8 @@ Known RegionBuilder::resolve_iterator(int place, const IteratorState& state) {
   return made;
 }
 
+bool are_tensors_plain() { return torch_modes() == 0 && !torch_observed(); }
+
 /// An array, or bytes, whose memory the region works on.
 Known RegionBuilder::memory(int place, RegionGuard guard, bool bytes) {
   ArrayFacts facts;
@@ -209,6 +211,23 @@ Known RegionBuilder::resolve_object(int place) {
     guard.rank = int(info.shape.size());
     guard.dense = info.strides.back() == 1;
     return memory(place, std::move(guard), false);
+  }
+  if (array_library(object) == Library::Torch && are_tensors_plain()) {
+    const ArrayInfo info = describe(object);
+    ArrayView view;
+    if (!info.unsupported.empty() || is_complex(info.dtype) || is_half(info.dtype) || info.requires_grad ||
+        info.inference || info.device != kHost || !read_torch(object, view) || !view.aligned)
+      return made;
+    guard.kind = RegionGuard::Kind::Tensor;
+    guard.dtype = info.dtype;
+    guard.rank = int(info.shape.size());
+    guard.dense = !info.strides.empty() && info.strides.back() == 1;
+    guard.keys = info.key_set;
+    made_.has_tensors = true;
+    Known tensor = memory(place, std::move(guard), false);
+    tensor.kind = Known::Kind::Tensor;
+    tensor.step = 1;
+    return tensor;
   }
   // A variable's iterator stays in the variable while a loop goes through it.
   const int stack = contexts_.front()->object->co_nlocalsplus, reached = place - int(values_.slots.size());

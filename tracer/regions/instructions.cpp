@@ -24,9 +24,10 @@ Known RegionBuilder::pop_number() {
   return top;
 }
 
-/// A number, or a list that is asked whether it has items.
+/// A number, or a list that is asked whether it has items. Of a tensor's element it is the truth.
 Known RegionBuilder::pop_condition() {
   if (resolve(peek(1)).is_list()) return resolve(pop());
+  if (resolve(peek(1)).is_tensor()) return python_bool(truth(item_of(resolve(pop()))));
   return pop_number();
 }
 
@@ -124,8 +125,9 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       Known value = pop();
       if (value.is_iterator()) throw Unknown{"an iterator in a variable"};
       // What was changed in place is let go of by nobody.
-      if (const Known& slot = slot_of(arg); value.kind != Known::Kind::Array || slot.kind != value.kind ||
-                                            slot.place != value.place)
+      const Known& slot = slot_of(arg);
+      const bool whole = value.kind == Known::Kind::Array || (value.kind == Known::Kind::Tensor && value.step == 1);
+      if (!whole || slot.kind != value.kind || slot.step != value.step || slot.place != value.place)
         let_go(arg);
       slot_of(arg) = std::move(value);
       return true;
@@ -171,7 +173,7 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
     }
     case FJ_LOAD_METHOD: {
       if (load_method(resolve(peek(1)), PyTuple_GET_ITEM(context_->object->co_names, arg))) return true;
-      if (resolve(peek(1)).is_array()) {
+      if (resolve(peek(1)).is_array() || resolve(peek(1)).is_tensor()) {
         Known method;
         method.kind = Known::Kind::Method;
         method.object = Ref<>::borrow(PyTuple_GET_ITEM(context_->object->co_names, arg));
@@ -196,6 +198,7 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
         return true;
       }
       if (const Known value = resolve(peek(1)); value.is_array()) peek(1) = array_unary(Op::neg, value);
+      else if (value.is_tensor()) peek(1) = tensor_unary(Op::neg, value);
       else push(negative(pop_number()));
       return true;
     case FJ_UNARY_POSITIVE: {
@@ -207,10 +210,17 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
     case FJ_UNARY_NOT: push(python_bool(op(Op::logical_not, {truth(pop_condition())}))); return true;
     case FJ_UNARY_INVERT:
       if (const Known value = resolve(peek(1)); value.is_array()) peek(1) = array_unary(Op::bit_not, value);
+      else if (value.is_tensor()) peek(1) = tensor_unary(dtype(value) == DType::Bool ? Op::logical_not : Op::bit_not, value);
       else push(inverted(pop_number()));
       return true;
     case FJ_TO_BOOL: push(python_bool(truth(pop_condition()))); return true;
     case FJ_BINARY_OP: {
+      if (resolve(peek(1)).is_tensor() || resolve(peek(2)).is_tensor()) {
+        const Known b = resolve(pop()), a = resolve(pop());
+        const bool changes = arg >= NB_INPLACE_ADD && a.is_tensor();
+        push(changes ? tensor_in_place(plain_operation(arg), a, b) : tensor_binary(plain_operation(arg), a, b));
+        return true;
+      }
       if (resolve(peek(1)).kind == Known::Kind::Complex || resolve(peek(2)).kind == Known::Kind::Complex) {
         const Known b = resolve(pop()), a = resolve(pop());
         push(complex_binary(arg, a, b));
@@ -246,6 +256,12 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       return true;
     }
     case FJ_COMPARE_OP: {
+      if (resolve(peek(1)).is_tensor() || resolve(peek(2)).is_tensor()) {
+        const Known b = resolve(pop()), a = resolve(pop());
+        const Known made = tensor_compare(arg, a, b);
+        push(instr.arg2 ? python_bool(made.value) : made);
+        return true;
+      }
       if (resolve(peek(1)).is_array() || resolve(peek(2)).is_array()) {
         if (instr.arg2) throw Unknown{"the truth of an array"};
         const Known b = resolve(pop()), a = resolve(pop());
@@ -329,6 +345,11 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
         for (int i = arg; i-- > 0;) push(part(sequence, {python_int(integer(i))}));
         return true;
       }
+      if (sequence.is_tensor() && rank(sequence) > 0) {
+        leave_if(op(Op::ne, {size(sequence, 0), integer(arg)}));
+        for (int i = arg; i-- > 0;) push(tensor_part(sequence, {python_int(integer(i))}));
+        return true;
+      }
       const auto items = tuple_items(sequence);
       if (!items || int(items->size()) != arg) throw Unknown{"unpacking of what is no tuple"};
       for (std::size_t i = items->size(); i-- > 0;) push((*items)[i]);
@@ -362,10 +383,10 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
     case FJ_JUMP_IF_FALSE_OR_POP: case FJ_JUMP_IF_TRUE_OR_POP: {
       const bool jumps_if = instr.opcode == FJ_POP_JUMP_IF_TRUE || instr.opcode == FJ_JUMP_IF_TRUE_OR_POP;
       const bool pops = instr.opcode == FJ_POP_JUMP_IF_TRUE || instr.opcode == FJ_POP_JUMP_IF_FALSE;
-      const Known value = pop_condition();
+      const Known asked = resolve(peek(1)), value = pop_condition();
       const ValueId condition = truth(value);
       State onward = state_, jumping = state_;
-      if (!pops) jumping.places.push_back(value);
+      if (!pops) jumping.places.push_back(asked.is_tensor() ? asked : value);
       if (instr.arg2 && is_inside(arg)) {
         const std::int64_t passes = go_back(arg);
         jumping.passes = op(Op::add, {state_.passes, integer(passes)});
@@ -402,8 +423,11 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
 /// seen.
 void RegionBuilder::let_go(int slot) {
   const Known& known = slot_of(slot);
-  if (known.kind != Known::Kind::Entry && known.kind != Known::Kind::Array && known.kind != Known::Kind::List) return;
-  if (known.kind == Known::Kind::Array && !facts(known).bytes && ends_unseen(object_at(known.place))) {
+  const bool tensor = known.kind == Known::Kind::Tensor && known.step == 1;
+  if (known.kind != Known::Kind::Entry && known.kind != Known::Kind::Array && known.kind != Known::Kind::List && !tensor)
+    return;
+  if (tensor ? tensor_ends_unseen(object_at(known.place))
+             : known.kind == Known::Kind::Array && !facts(known).bytes && ends_unseen(object_at(known.place))) {
     made_.guards[facts(known).guard].ends = true;
     return;
   }
@@ -412,7 +436,7 @@ void RegionBuilder::let_go(int slot) {
     return;
   }
   const auto holds = [&](const Known& other) {
-    return &other != &known && other.kind == known.kind && other.place == known.place;
+    return &other != &known && other.kind == known.kind && other.place == known.place && other.step == known.step;
   };
   if (known.kind == Known::Kind::Entry || std::none_of(state_.places.begin(), state_.places.end(), holds))
     throw Unknown{"a variable whose object may end here"};
@@ -613,6 +637,8 @@ void RegionBuilder::load_attribute(PyObject* name) {
     }
     if (text == "T") return push(transposed(owner));
   }
+  if (owner.is_tensor())
+    if (auto made = tensor_attribute(text_of(name), owner)) return push(*std::move(made));
   if (owner.kind == Known::Kind::Complex) {
     const std::string text = text_of(name);
     if (text == "real") return push(python_float(owner.value));

@@ -52,6 +52,7 @@ Result absolute(const Call& call) {
     call.b.leave_unless_finite(size);
     return RegionBuilder::python_float(size);
   }
+  if (call.count() == 1 && call.arguments[0].is_tensor()) return call.b.tensor_unary(Op::abs, call.arguments[0]);
   if (!call.numbers(1)) return std::nullopt;
   return call.b.absolute(call.arguments[0]);
 }
@@ -107,7 +108,11 @@ Result length(const Call& call) {
     case Known::Kind::Array: case Known::Kind::Fresh: case Known::Kind::View: case Known::Kind::Expression:
       return RegionBuilder::python_int(call.b.size(call.b.looked_at(of), 0));
     case Known::Kind::List: case Known::Kind::InnerList: return RegionBuilder::python_int(call.b.length(of));
-    case Known::Kind::Tuple: return RegionBuilder::python_int(call.b.integer(std::int64_t(of.items.size())));
+    case Known::Kind::Tensor:
+      if (call.b.rank(of) == 0) return std::nullopt;
+      return RegionBuilder::python_int(call.b.size(of, 0));
+    case Known::Kind::Tuple: case Known::Kind::Sizes:
+      return RegionBuilder::python_int(call.b.integer(std::int64_t(of.items.size())));
     default: return std::nullopt;
   }
 }
@@ -116,10 +121,14 @@ Result length(const Call& call) {
 Result extreme(const Call& call) {
   if (call.count() < 2) return std::nullopt;
   for (const Known& argument : call.arguments)
-    if (!argument.is_number()) return std::nullopt;
+    if (!argument.is_number() && !(argument.is_tensor() && call.count() == 2)) return std::nullopt;
   Known best = call.arguments[0];
   for (std::size_t i = 1; i < call.count(); ++i) {
     const Known& next = call.arguments[i];
+    if (next.is_tensor() || best.is_tensor()) {
+      call.b.fork(call.b.tensor_compare(call.given, next, best).value, next, best);
+      return best;
+    }
     const ValueId better = call.b.truth(call.b.compare(call.given, next, best));
     if (next.boxing == best.boxing && next.dtype == best.dtype) {
       best = RegionBuilder::number(best.boxing, best.dtype, call.b.op(Op::where, {better, next.value, best.value}));
@@ -391,6 +400,23 @@ const Row* row_of(PyObject* callable) {
   return at == found.end() ? nullptr : &kRows[at - found.begin()];
 }
 
+/// Tensors among the arguments become what the function takes them for. False: it asks them for a method of their own.
+bool takes_tensors(RegionBuilder& b, const Row& row, std::vector<Known>& arguments) {
+  static constexpr Rule kOfNumbers[] = {on_floats, asked, library, logarithm, math_power, root};
+  const auto is_any = [&](std::span<const Rule> rules) {
+    return std::find(rules.begin(), rules.end(), row.rule) != rules.end();
+  };
+  static constexpr Rule kOfTensors[] = {length, extreme, absolute};
+  const bool floats = std::string_view(row.module) == "math" && is_any(kOfNumbers);  // by `__float__`
+  for (Known& argument : arguments) {
+    if (!argument.is_tensor() || is_any(kOfTensors)) continue;
+    if (row.rule != convert && !floats) return false;
+    argument = b.item_of(argument);
+    if (floats) argument = RegionBuilder::python_float(b.as_float(argument));
+  }
+  return true;
+}
+
 }  // namespace
 
 void remember_known_functions() {
@@ -418,6 +444,7 @@ std::optional<Known> RegionBuilder::call_known(PyObject* callable, const std::ve
   if (!keywords.empty() && row->rule != numpy_reduce && row->rule != numpy_make && row->rule != numpy_roll)
     return std::nullopt;
   std::vector<Known> given = arguments;
+  if (!takes_tensors(*this, *row, given)) return std::nullopt;
   if (std::string_view(row->module) == "numpy" && row->rule != to_numpy)
     for (Known& argument : given) argument = with_sign(argument);
   return row->rule(Call{*this, given, keywords, row->name, row->given});

@@ -73,7 +73,9 @@ struct Holding {
     Slice,      // likewise
     Fresh,      // an array at the address `value`; then its sizes
     Pointer,    // the object at the address `value`, in words
-    View,       // of items[0]: the element it begins at, then size and stride of each axis
+    View,       // of items[0]: the element it begins at, then size and stride of each axis. Those of one value of
+                // items[1], if there is one, are one object
+    TensorNumber,  // torch's, without axes, made of value number `value`
   };
   Kind kind = Kind::Kept;
   int place = -1;       // Kept
@@ -83,14 +85,14 @@ struct Holding {
   int value = -1;
   std::int64_t step = 1;
   bool iterates = false;
-  int rank = 0;         // Fresh, View; with `dtype`
+  int rank = 0;         // Fresh, View; with `dtype`, as TensorNumber
   std::vector<Holding> items;
 };
 
 struct RegionExit {
   struct Stored {
     int owner;       // place of the object
-    Ref<> name;      // of its attribute
+    Ref<> name;      // of its attribute; null: it is a tensor, which was written so often
     Holding value;
   };
   /// A function that has been called, has stored something, and has not returned.
@@ -111,6 +113,7 @@ struct RegionGuard {
     Number,      // at `place`: of this type
     Complex,     // Python's
     Array,       // at `place`: of this dtype and rank; `writes`: it can be written
+    Tensor,      // likewise of torch, without a gradient; `keys`: which of its functions torch calls
     Unbound,     // nothing is at `place`
     Bound,       // something is
     Range,       // an iterator over a range at `place`, which nothing else holds, with this step
@@ -139,6 +142,7 @@ struct RegionGuard {
   bool ends = false;    // Array, List: nobody sees when it ends (ends_unseen)
   bool natural = false; // of iterators: the position is not negative
   std::int64_t step = 1;
+  std::uint64_t keys = 0;
   Ref<> names, object, value;
 
   /// Both are of attributes by one name, of objects at two places, which may be one object.
@@ -177,6 +181,7 @@ struct LoopRegion {
   std::vector<std::pair<int, std::string>> unknown;
   std::int64_t elements = 0;    // of the largest array operation, where it was built
   bool has_lists = false;       // which it works on where they are: it keeps the GIL
+  bool has_tensors = false;     // nothing may be at work that gives torch's operations another meaning
   int calls = 0;                // of Python functions within one another, at most
 };
 
@@ -200,6 +205,9 @@ IteratorState read_iterator(PyObject* object);
 Ref<> own_attribute(PyObject* object, PyTypeObject* type, PyObject* name);
 /// Whether the attribute of an object of such a class is the method that the class makes of `function`.
 bool has_method(PyObject* object, PyTypeObject* type, PyObject* name, PyObject* function);
+
+/// Whether torch's operations in this thread are what they are in a fresh process, and nobody is told of them.
+bool are_tensors_plain();
 
 /// Whether it is an int from 0 to 2**64 - 1.
 bool is_unsigned_int(PyObject* object);

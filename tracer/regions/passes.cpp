@@ -181,9 +181,9 @@ void RegionBuilder::find_threads() {
   if (iterator == resolved_.end() || iterator->second.kind != Known::Kind::RangeIterator)
     return refuse("it is not over a range");
   if (made_.has_lists) return refuse("it works on lists");
-  const bool stores_attributes =
-      std::any_of(made_.exits.begin(), made_.exits.end(), [](const RegionExit& exit) { return !exit.stored.empty(); });
-  if (stores_attributes) return refuse("it stores attributes");
+  for (const RegionExit& exit : made_.exits)
+    if (!exit.stored.empty())
+      return refuse(exit.stored[0].name ? "it stores attributes" : "it writes to tensors, whose versions are counted");
   made.step = iterator->second.step;
 
   if (ends_early(*own.code, loop_)) return refuse("a pass may end it");

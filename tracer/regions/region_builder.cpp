@@ -18,8 +18,9 @@ namespace {
 constexpr int kVersions = 12;        // of a block that is jumped to
 constexpr std::size_t kInstructions = 6000;
 
-/// The types, as text: states with the same text have their numbers in the same places.
-void describe_types(const Known& known, std::string& out) {
+/// The types, as text: states with the same text have their numbers in the same places. `tensors`: those that have been
+/// met, by what tells them apart.
+void describe_types(const Known& known, std::vector<ValueId>& tensors, std::string& out) {
   out += char('A' + int(known.kind));
   switch (known.kind) {
     case Known::Kind::Number: out += char('0' + int(known.boxing)); out += char('a' + int(known.dtype)); break;
@@ -32,15 +33,26 @@ void describe_types(const Known& known, std::string& out) {
       out += (known.forwards ? "+" : "") + std::to_string(known.step);
       break;
     case Known::Kind::InnerList: out += std::to_string(known.place) + "." + std::to_string(known.step); break;
+    case Known::Kind::Tensor: case Known::Kind::TensorNumber: {
+      out += known.kind == Known::Kind::Tensor ? std::to_string(known.place) : std::string(1, char('a' + int(known.dtype)));
+      if (known.kind == Known::Kind::Tensor && known.step == 1) break;
+      const auto met = std::find(tensors.begin(), tensors.end(), known.identity());
+      out += "." + std::to_string(met - tensors.begin());
+      if (met == tensors.end()) tensors.push_back(known.identity());
+      break;
+    }
     default: out += std::to_string(known.place); break;
   }
   out += '(';
-  for (const Known& item : known.items) describe_types(item, out);
+  for (const Known& item : known.items) describe_types(item, tensors, out);
   out += ')';
 }
 
-template <class Visit>
-void each_value(Known& known, const Visit& visit) {
+/// `visit_tensor` sees a tensor that several hold each time.
+template <class Visit, class VisitTensor>
+void each_value(Known& known, const Visit& visit, const VisitTensor& visit_tensor) {
+  if (known.kind == Known::Kind::TensorNumber || (known.kind == Known::Kind::Tensor && known.step == 0))
+    return visit_tensor(known);
   if (known.kind == Known::Kind::Number) {
     visit(known.value);
     known.object = {};
@@ -50,7 +62,7 @@ void each_value(Known& known, const Visit& visit) {
       known.kind == Known::Kind::InnerList)
     visit(known.value);
   if (known.kind == Known::Kind::Complex || known.kind == Known::Kind::Fresh) visit(known.imaginary);
-  for (Known& item : known.items) each_value(item, visit);
+  for (Known& item : known.items) each_value(item, visit, visit_tensor);
 }
 
 }  // namespace
@@ -438,7 +450,25 @@ Holding RegionBuilder::holding(const Known& known, std::vector<ValueId>& values)
       made.kind = Holding::Kind::Slice;
       items();
       break;
-    case Known::Kind::Method: case Known::Kind::Expression: case Known::Kind::Wide:
+    case Known::Kind::Tensor:
+      made.kind = Holding::Kind::Kept;
+      if (known.step == 1) break;
+      made.items.push_back(made);
+      made.items.push_back({});
+      made.items.back().value = number(known.imaginary);
+      made.kind = Holding::Kind::View;
+      made.dtype = dtype(known);
+      made.rank = int(known.items.size() / 2);
+      made.value = value(known.value);
+      for (const Known& item : known.items) value(item.value);
+      break;
+    case Known::Kind::TensorNumber:
+      made.kind = Holding::Kind::TensorNumber;
+      made.dtype = known.dtype;
+      made.value = number(known.value);
+      made.items.push_back(holding(python_int(known.imaginary), values));
+      break;
+    case Known::Kind::Method: case Known::Kind::Expression: case Known::Kind::Wide: case Known::Kind::Sizes:
       FJ_CHECK(false, "a pending value where the region is left");
       break;
   }
@@ -460,6 +490,8 @@ region::Leave RegionBuilder::leave(const Context& context, int instruction, cons
     auto& places = function == 0 ? exit.places : exit.called[function - 1].places;
     places.push_back(holding(state.places[place], made.values));
   }
+  for (const auto& [place, known] : state.stored)
+    if (place < 0) exit.stored.push_back({version_of(place), {}, holding(known, made.values)});
   for (const auto& [place, known] : state.stored)
     for (const RegionGuard& guard : made_.guards)
       if (guard.kind == RegionGuard::Kind::Attribute && guard.place == place)
@@ -494,12 +526,22 @@ region::Target RegionBuilder::target(int to, State state) {
     return made;
   }
   std::string key;
-  for (const Known& known : state.places) describe_types(known, key);
+  std::vector<ValueId> tensors;
+  for (const Known& known : state.places) describe_types(known, tensors, key);
   for (const auto* numbers : {&state.stored, &state.stored_at_call})
-    for (const auto& [place, known] : *numbers) describe_types(known, key += " " + std::to_string(place));
+    for (const auto& [place, known] : *numbers) describe_types(known, tensors, key += " " + std::to_string(place));
   const auto pass = [&](ValueId value) { made.arguments.push_back(value); };
+  std::map<ValueId, std::optional<Known>> renewed;  // tensors, each of which is passed once
+  const auto each_of_tensor = [](Known& tensor, const auto& visit) {
+    visit(tensor.value);
+    visit(tensor.imaginary);
+    for (Known& item : tensor.items) visit(item.value);
+  };
+  const auto pass_tensor = [&](Known& tensor) {
+    if (renewed.try_emplace(tensor.identity()).second) each_of_tensor(tensor, pass);
+  };
   State passed = state;
-  passed.each_known([&](Known& known) { each_value(known, pass); });
+  passed.each_known([&](Known& known) { each_value(known, pass, pass_tensor); });
   pass(passed.passes);
   if (is_header(to) && !blocks_.empty()) ++finished_passes_;
   const auto [known, fresh] = blocks_.try_emplace({context_, to, key}, int(region_.blocks.size()));
@@ -524,7 +566,15 @@ region::Target RegionBuilder::target(int to, State state) {
     set_hint(value, known);
     block.parameters.push_back(value);
   };
-  passed.each_known([&](Known& known) { each_value(known, renew); });
+  const auto renew_tensor = [&](Known& tensor) {
+    std::optional<Known>& known = renewed.at(tensor.identity());
+    if (!known) {
+      known = tensor;
+      each_of_tensor(*known, renew);
+    }
+    tensor = *known;
+  };
+  passed.each_known([&](Known& known) { each_value(known, renew, renew_tensor); });
   renew(passed.passes);
   pending_.push_back({made.block, to, std::move(passed), context_});
   return made;

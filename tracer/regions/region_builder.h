@@ -33,10 +33,15 @@ struct Known {
     List,       // the list at `place`, whose address is `value`; `step`: its depth, 1 where its items are numbers
     InnerList,  // a list in the list at `place`, or one that the region has made (Findings::list_makers)
     Slice,      // items: start, stop, step
+    Tensor,     // of torch, the array at `place`. `step` 0: the part that begins at the element `value`; items: size and
+                // stride of each axis; those of one `imaginary` are one object
+    TensorNumber,  // a tensor without axes that the region has made: its element is `value`, of `dtype`, its version
+                   // `imaginary`. Those of one value are one object
     // Pending: used up in the statement that makes them, so that the region is left in front of it (replay_).
     Expression, // an array that is not computed yet
     Wide,       // an int whose low 64 bits are `value`, until a mask takes some of them
     Method,     // `object` is its name, items[0] whose it is
+    Sizes,      // the shape of a tensor, which is no tuple like others
     Range,      // items: start, end
     RangeIterator,  // items: next, end
     Items,       // an iterator over items[0], an array or a list; items[1]: the index
@@ -61,12 +66,15 @@ struct Known {
   std::shared_ptr<const Expression> expression;
 
   bool is_pending() const {
-    return kind == Kind::Expression || kind == Kind::Method || kind == Kind::Wide ||
+    return kind == Kind::Expression || kind == Kind::Method || kind == Kind::Wide || kind == Kind::Sizes ||
            std::any_of(items.begin(), items.end(), [](const Known& item) { return item.is_pending(); });
   }
   bool is_array() const {
     return kind == Kind::Array || kind == Kind::Fresh || kind == Kind::View || kind == Kind::Expression;
   }
+  /// Of a tensor that the region has made: what tells it from others.
+  ValueId identity() const { return kind == Kind::TensorNumber ? value : imaginary; }
+  bool is_tensor() const { return kind == Kind::Tensor || kind == Kind::TensorNumber; }
   bool is_list() const { return kind == Kind::List || kind == Kind::InnerList; }
   bool is_number() const { return kind == Kind::Number; }
   bool is_numpy() const { return is_number() && boxing == Boxing::Numpy; }
@@ -250,6 +258,20 @@ class RegionBuilder {
   /// False: it is left to CPython.
   bool list_method(const std::string& name, const Known& list, const std::vector<Known>& arguments);
 
+  // ---- elements of torch's tensors (tensors.cpp)
+  Known tensor_number(ValueId value);
+  Known tensor_at(int place, ValueId offset, const std::vector<Axis>& axes);
+  Known tensor_part(const Known& tensor, const std::vector<Known>& indices);
+  ValueId tensor_value(const Known& tensor);
+  Known item_of(const Known& tensor);
+  Known tensor_binary(int operation, const Known& a, const Known& b);
+  Known tensor_in_place(int operation, const Known& a, const Known& b);
+  Known tensor_compare(int operation, const Known& a, const Known& b);
+  Known tensor_unary(Op operation, const Known& of);
+  void store_element(const Known& tensor, const std::vector<Known>& indices, const Known& value);
+  std::optional<Known> tensor_attribute(const std::string& name, const Known& tensor);
+  std::optional<Known> tensor_method(const std::string& name, const Known& tensor, const std::vector<Known>& arguments);
+
   // ---- operations on arrays (expressions.cpp)
   Lazy expression(const Known& value);
   Lazy cast(const Lazy& value, DType to);
@@ -318,7 +340,8 @@ class RegionBuilder {
   };
   struct State {
     std::vector<Known> places;    // slots, then the stack
-    /// By the place of an attribute: the number that was stored there. The object gets it where the region is left.
+    /// By the place of an attribute: the number that was stored there. The object gets it where the region is left. By
+    /// what `version_of` gives: how often the tensor there was written.
     std::map<int, Known> stored;
     std::map<int, Known> stored_at_call;  // likewise, at the call where the region would be left
     ValueId passes;
@@ -386,6 +409,10 @@ class RegionBuilder {
   Known loaded(const Known& array, ValueId offset);
   void store(const ArrayPlace& to, ValueId offset, ValueId value, int apart = -1);
   void written(const Known& array);
+  static int version_of(int place) { return -1 - place; }
+  void tensor_written(int place);
+  ValueId tensor_operand(const Known& known, DType dtype);
+  DType tensor_operand_dtype(const Known& known);
   void note_writer();
   ValueId raised_where_reported(ValueId result, ValueId operand, ValueId infinity);
   ValueId element(const Lazy& of, const std::vector<ValueId>& indices, bool dense, int apart);
