@@ -69,7 +69,8 @@ std::string text(const Graph& graph, const Schedule& schedule) {
   std::string out;
   for (std::size_t g = 0; g < schedule.groups.size(); ++g) {
     const Group& group = schedule.groups[g];
-    constexpr const char* kinds[] = {"loops", "scan", "scatter", "matmul", "count", "extern", "assembly"};
+    constexpr const char* kinds[] = {"loops", "scan", "scatter", "matmul", "count", "extern", "assembly", "control"};
+    static_assert(std::size(kinds) == std::size_t(GroupKind::Control) + 1, "a name for each");
     out += "group " + std::to_string(g) + ": " + kinds[int(group.kind)] + " over [";
     for (std::size_t d = 0; d < group.order.size(); ++d)
       out += (d ? ", " : "") + group.extents[group.order[d]].text() + (group.reduced[group.order[d]] ? " reduced" : "");
