@@ -330,7 +330,9 @@ TraceResult trace(const TraceRequest& given) {
       const PhaseTimer timer(Phase::trace);
       result.segment = trace_segment(request);
       Exit& exit = result.segment->exit;
-      if (request.branches && exit.kind == Exit::Kind::Break && exit.reason == BreakReason::BranchOnData) {
+      // A branch in a loop ends the piece at the loop.
+      const bool ends = exit.kind == Exit::Kind::Break || exit.kind == Exit::Kind::Loop;
+      if (request.branches && ends && exit.reason == BreakReason::BranchOnData) {
         std::string why;
         auto joined = trace_ways(request, why, trace_segment);
         if (joined && joined->derivative && !request.copies_results) {

@@ -169,6 +169,40 @@ def test_fullgraph_takes_branches_and_says_why_not():
         framejit.compile(changes, fullgraph=True)(x)
 
 
+def branch_in_a_loop(x):
+    y = x * 0.5
+    for i in range(3):
+        if y.max() > 1.5:
+            y = y * 0.5 + i
+    return y
+
+
+def loop_in_a_loop(x):
+    y = x * 0.5
+    for _ in range(2):
+        y = y + 1
+        while y.max() > 0.5:
+            y = y * 0.5
+    return y
+
+
+@pytest.mark.parametrize("f", [branch_in_a_loop, loop_in_a_loop])
+def test_a_loop_whose_passes_branch_is_in_one_graph(f):
+    compiled = framejit.compile(f, fullgraph=True)
+    for values in VALUES:
+        assert_same(compiled(np.asarray(values)), f(np.asarray(values)))
+
+
+def test_the_code_of_branches_is_logged():
+    said = []
+    framejit.set_logs("code", sink=lambda artifact, text: said.append(text))
+    try:
+        framejit.compile(branches, fullgraph=True)(np.asarray(VALUES[0]))
+    finally:
+        framejit.set_logs("")
+    assert any(": control over [" in text for text in said)
+
+
 def test_warm_up_joins_and_later_calls_compile_nothing():
     compiled = framejit.compile(branches, retire=False)
     x = np.asarray(VALUES[0])
