@@ -66,6 +66,9 @@ bool read_torch(PyObject* tensor, ArrayView& view);
 /// When the NumPy array ends nothing happens but that memory is free: no weak reference sees it, and what owns the
 /// memory is such an array too.
 bool ends_unseen(PyObject* numpy_array);
+/// torch: the tensor whose rows a tuple holds, from `begin` on nobody else; null, with no error set: it holds others,
+/// or such that require a gradient.
+Ref<> joined_rows(PyObject* tuple, std::int64_t begin);
 /// torch: no weak reference sees it, and it has no attributes of its own. Its memory may be another's all the same.
 bool tensor_ends_unseen(PyObject* tensor);
 /// What np.broadcast_arrays gives: NumPy warns where it is written.

@@ -442,6 +442,44 @@ bool add_to_version(PyObject* tensor, std::int64_t times) {
   return sum && Ref<>::steal(PyObject_CallFunction(torch->set_versions, "(O)(O)", tensor, sum.get()));
 }
 
+Ref<> joined_rows(PyObject* tuple, std::int64_t begin) {
+  const Py_ssize_t count = PyTuple_GET_SIZE(tuple);
+  const auto base_of = [](PyObject* tensor) {
+    auto base = Ref<>::steal(PyObject_GetAttrString(tensor, "_base"));
+    PyErr_Clear();
+    return base;
+  };
+  ArrayView first{}, row{};
+  std::ptrdiff_t step = 0;  // bytes
+  Ref<> base;
+  if (Py_REFCNT(tuple) != 1) return {};
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* const tensor = PyTuple_GET_ITEM(tuple, i);
+    if (!is_torch_array(tensor) || (i >= begin && Py_REFCNT(tensor) != 1) || !read_torch(tensor, row)) return {};
+    if (i == 0) {
+      first = row;
+      base = base_of(tensor);
+      if (row.requires_grad || !base || base.get() == Py_None) return {};
+      continue;
+    }
+    const auto same = [&](const std::int64_t* a, const std::int64_t* b) { return std::equal(a, a + first.rank, b); };
+    const std::ptrdiff_t from_first = static_cast<char*>(row.data) - static_cast<char*>(first.data);
+    if (i == 1) step = from_first;
+    if (row.dtype != first.dtype || row.rank != first.rank || row.key_set != first.key_set ||
+        row.device != first.device || row.requires_grad || from_first != i * step || !same(row.shape, first.shape) ||
+        !same(row.strides, first.strides) || base_of(tensor).get() != base.get())
+      return {};
+  }
+  const auto size = std::ptrdiff_t(size_in_bytes(first.dtype));
+  if (step % size != 0 || step < 0) return {};
+  std::vector<std::int64_t> sizes{count}, strides{step / size};
+  sizes.insert(sizes.end(), first.shape, first.shape + first.rank);
+  strides.insert(strides.end(), first.strides, first.strides + first.rank);
+  Ref<> joined = view_torch(PyTuple_GET_ITEM(tuple, 0), first.dtype, sizes, strides, 0);
+  PyErr_Clear();
+  return joined;
+}
+
 bool tensor_ends_unseen(PyObject* tensor) {
   PyObject* const attributes = fj_instance_dict(tensor);
   const Py_ssize_t offset = Py_TYPE(tensor)->tp_weaklistoffset;

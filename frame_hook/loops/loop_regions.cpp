@@ -96,7 +96,7 @@ struct Entrance {
 
   Entrance(const LoopRegion& loop, const FrameValues& values, std::pmr::memory_resource* room)
       : loop(loop), values(values), objects(values.slots.begin(), values.slots.end(), room), held(room), arrays(room),
-        iterators(room), numbers(room), arrays_made(room), tensors(room) {
+        iterators(room), numbers(room), arrays_made(room), tensors(room), rows(room) {
     objects.resize(values.slots.size() + loop.reached.size());
     arrays.reserve(loop.memories.size());
   }
@@ -110,6 +110,8 @@ struct Entrance {
   std::pmr::vector<Made> numbers;
   std::pmr::vector<std::pair<Cell, Ref<>>> arrays_made;  // by address
   std::pmr::vector<std::pair<int, Ref<>>> tensors;       // made, by the number of the value that tells them apart
+
+  std::pmr::vector<std::pair<Ref<>, Ref<>>> rows;        // tensors, and the tuples of their rows
 
   void reach(int from, ReachedPlace::How how, auto&& object) {
     for (std::size_t i = 0; i < loop.reached.size(); ++i)
@@ -128,7 +130,8 @@ struct Entrance {
 
   bool iterates(PyObject* object, const RegionGuard& guard) {
     static constexpr IteratorState::Kind kKinds[] = {IteratorState::Kind::Range, IteratorState::Kind::Items,
-                                                     IteratorState::Kind::Enumerate, IteratorState::Kind::Zip};
+                                                     IteratorState::Kind::Enumerate, IteratorState::Kind::Zip,
+                                                     IteratorState::Kind::Rows};
     // Nothing but the frame holds it, or the iterator that goes through it and this run.
     if (Py_REFCNT(object) > (guard.place < int(values.slots.size()) ? 1 : 2)) return false;
     const IteratorState state = read_iterator(object);
@@ -136,7 +139,14 @@ struct Entrance {
     if (guard.kind == RegionGuard::Kind::Range && state.step != guard.step) return false;
     if (guard.natural && state.position < 0) return false;
     if (guard.kind == RegionGuard::Kind::Zip && int(state.count()) != guard.rank) return false;
-    reach(guard.place, ReachedPlace::How::Iterated, [&](int index) { return state.item(std::size_t(index)); });
+    Ref<> joined;
+    if (guard.kind == RegionGuard::Kind::Rows) {
+      joined = joined_rows(state.over, state.position);
+      if (!joined) return false;
+      rows.emplace_back(joined, Ref<>::borrow(state.over));
+    }
+    reach(guard.place, ReachedPlace::How::Iterated,
+          [&](int index) { return joined ? joined.get() : state.item(std::size_t(index)); });
     iterators.emplace_back(guard.place, state);
     return true;
   }
@@ -298,7 +308,11 @@ struct Entrance {
         if (over && PyList_CheckExact(over.get()))
           return Ref<>::steal(fj_list_iterator(over.get(), Py_ssize_t(left[holding.value])));
         const bool tensor = over && array_library(over.get()) == Library::Torch;
-        const Ref<> parts = tensor ? Ref<>::steal(PyObject_CallMethod(over.get(), "unbind", nullptr)) : over;
+        const auto known =
+            std::find_if(rows.begin(), rows.end(), [&](const auto& one) { return one.first.get() == over.get(); });
+        const Ref<> parts = known != rows.end() ? known->second
+                            : tensor            ? Ref<>::steal(PyObject_CallMethod(over.get(), "unbind", nullptr))
+                                                : over;
         Ref<> made = !parts   ? Ref<>()
                      : tensor ? Ref<>::steal(PyObject_GetIter(parts.get()))
                               : Ref<>::steal(PySeqIter_New(parts.get()));
@@ -528,7 +542,9 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   if (timed && is_profiling()) [[unlikely]]
     count_profiled_run(profile_id_, loop_.region.name, account_, std::int64_t(took.count()));
 
+  constexpr Py_ssize_t kLooked = 64;  // rows, of which the look costs what an entry does
   ++entries_;
+  for (const auto& [joined, tuple] : entrance.rows) entries_ += PyTuple_GET_SIZE(tuple.get()) / kLooked;
   last_passes_ = std::int64_t(left[0]);
   passes_ += last_passes_;
   if (timed && passes > 0) outer_pass_ = took.count() * (together ? threads() : 1) / double(passes);

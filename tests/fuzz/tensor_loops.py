@@ -79,7 +79,7 @@ class Writer(Lines):
         elif pick < 0.74:
             self.line(f"{self.element()} {self.one('=', '=', '+=', '-=', '*=')} {self.expression()}")
         elif pick < 0.78:
-            self.line(self.one("n += 1", f"last = {self.one(*self.loops)}", "r[0] = t", "r[-1] += 1", "w *= 2", f"m[{self.index(self.rows)}] = 0", f"x[{self.index(self.rows)}].zero_()",
+            self.line(self.one("n += 1", f"last = {self.one(*self.loops, chr(112))}", "r[0] = t", "r[-1] += 1", "w *= 2", f"m[{self.index(self.rows)}] = 0", f"x[{self.index(self.rows)}].zero_()",
                                f"t = torch.sqrt({self.element()})", "print(end='')" if self.chance(0.2) else "pass"))
         elif pick < 0.92 and depth < 2:
             self.line(f"if {self.condition()}:")
@@ -102,12 +102,12 @@ class Writer(Lines):
         name = "ij"[len(self.loops)]
         view = None
         pick = self.random.random()
-        if pick < 0.7 or not self.loops:
+        if pick < 0.7 or (not self.loops and pick < 0.85):
             self.line(f"for {name} in {self.one(f'range({self.rows})', 'range(len(x))', f'range(1, {self.rows} - 1)', f'range(x.shape[0] - 1, -1, -1)', f'range({self.columns})' if depth else 'range(len(y))')}:")
             self.loops.append(name)
         else:
             view = "v"
-            self.line(self.one("for v in r:", f"for v in m[{self.index(self.rows)}]:", "for v in x:"))
+            self.line(self.one("for v in r:", f"for v in m[{self.index(self.rows)}]:", "for v in x:", "for v in x:", "for v in z:", "for v in x.unbind():", "for v in [*x]:", "for v in tuple(y):"))
             self.views.append("v")
         self.indent += 1
         for _ in range(self.random.randint(1, 4 if depth == 0 else 2)):

@@ -139,6 +139,18 @@ def functions(x, y):
     return total
 
 
+def over_rows(x, y):
+    total, last = 0.0, None
+    for i, v in enumerate(x):
+        if v > 0:
+            total += v.item() * i
+            last = v
+        v *= 2
+    for row, v in zip(x.reshape(-1, 4), y):
+        total = total + row[1] * v - row[-1]
+    return total, last, x
+
+
 def helped(x, y):
     def add(e, f):
         e += f
@@ -151,7 +163,7 @@ def helped(x, y):
     return total, x
 
 
-LOOPS = [items, numbers_become_tensors, new_tensors, changed_tensors, running, neighbours, in_place, largest, extremes, rows, scattered, shared, bubble, functions]
+LOOPS = [items, numbers_become_tensors, new_tensors, changed_tensors, running, neighbours, in_place, largest, extremes, rows, scattered, shared, bubble, functions, over_rows]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64], ids=str)
@@ -368,6 +380,65 @@ def test_iterators_that_are_left_in_the_middle_go_on():
     compiled = compiled_with_regions(f)
     for _ in range(3):
         assert same(compiled(torch.arange(60.0).reshape(20, 3) % 10), f(torch.arange(60.0).reshape(20, 3) % 10))
+
+
+def test_who_holds_rows_sees_them_change():
+    def f(x, k):
+        rows, found = x.unbind(), []
+        for v in rows:
+            v += 1
+            if v.item() == k:
+                found.append(v)
+        for v in x:
+            if v.item() == k:
+                found.append(v)
+                break
+            v += 1
+        for v in rows[:5]:
+            v *= 2
+        return found, rows, x, [v is w for v in found for w in rows]
+
+    compiled = compiled_with_regions(f)
+    for k in (3, 30, 41, 50):
+        assert same(compiled(torch.arange(50.0), k), f(torch.arange(50.0), k))
+
+
+@pytest.mark.parametrize("rows", ["others", "one twice", "two tensors", "gradient", "none"])
+def test_tuples_of_tensors_that_are_no_rows(rows):
+    def f(make):
+        total = 0.0
+        for v in make():
+            total += v.item()
+            v.data += 1
+        return total
+
+    x, y = torch.arange(60.0), torch.arange(60.0)
+    makers = {
+        "others": lambda: iter((x[3], x[1], x[2], *x[5:40:3])),
+        "one twice": lambda: iter((x[4],) * 30),
+        "two tensors": lambda: iter(tuple(v for pair in zip(x, y) for v in pair)),
+        "gradient": lambda: iter(torch.ones(40, requires_grad=True).unbind()),
+        "none": lambda: iter(tuple(torch.tensor(float(k)) for k in range(40))),
+    }
+    compiled = compiled_with_regions(f)
+    results = []
+    for function in (f, compiled, f, compiled):
+        x.copy_(torch.arange(60.0)), y.copy_(torch.arange(60.0))
+        results.append((function(makers[rows]), x.tolist(), y.tolist()))
+    assert results[0] == results[1] == results[2] == results[3]
+
+
+def test_a_search_through_rows_costs_what_eager_does():
+    def f(x):
+        for i, v in enumerate(x):
+            if v > 0.5:
+                return i
+
+    compiled = compiled_with_regions(f)
+    for k in (5, 300, 3) * 12:
+        x = torch.zeros(2000)
+        x[k] = 1
+        assert compiled(x) == k
 
 
 def test_threads_read_tensors():

@@ -66,7 +66,7 @@ Ref<> iterator_over(TraceRun& t, const IteratorValue& iterator) {
 
 /// A tensor of one element in memory. Null: regions know none such.
 Ref<> tensor_like(TraceRun& t, const ArrayValue& array) {
-  if (array.requires_grad || array.parameter || array.storage->device != kHost || is_complex(array.dtype)) return {};
+  if (t.requires_gradient(array) || array.storage->device != kHost || is_complex(array.dtype)) return {};
   const Ref<> one = allocate(Library::Torch, array.dtype, {}, {});
   const std::vector<std::int64_t> still(array.shape.size(), 0);
   std::vector<std::int64_t> sizes;

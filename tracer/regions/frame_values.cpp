@@ -15,7 +15,13 @@ IteratorState read_iterator(PyObject* object) {
       return {IteratorState::Kind::Range, range->next, range->end, range->step, nullptr};
     }
     case FJ_ITERATOR_ITEMS:
-      if (Py_TYPE(object) == &PyTupleIter_Type) return {};
+      if (Py_TYPE(object) == &PyTupleIter_Type) {
+        PyObject* const rows = found.over;
+        const bool tensors = rows != nullptr && PyTuple_GET_SIZE(rows) > 0 &&
+                             array_library(PyTuple_GET_ITEM(rows, 0)) == Library::Torch;
+        if (!tensors) return {};
+        return {IteratorState::Kind::Rows, found.next, 0, 1, rows};
+      }
       return {IteratorState::Kind::Items, found.next, 0, 1, found.over};
     case FJ_ITERATOR_ENUMERATE: return {IteratorState::Kind::Enumerate, found.next, 0, 1, found.over};
     case FJ_ITERATOR_ZIP: return {IteratorState::Kind::Zip, 0, 0, 1, found.over};
@@ -89,6 +95,20 @@ Known RegionBuilder::resolve_iterator(int place, const IteratorState& state) {
         throw Unknown{"an iterator over what is neither an array nor a list"};
       made.items.push_back(position());
       return made;
+    case IteratorState::Kind::Rows: {
+      const Ref<> rows = joined_rows(state.over, state.position);
+      if (!rows) throw Unknown{"an iterator over tensors that are not the rows of one"};
+      made.kind = Known::Kind::Items;
+      guard.kind = RegionGuard::Kind::Rows;
+      made_.guards.push_back(guard);
+      Known entry;
+      entry.kind = Known::Kind::Entry;
+      entry.place = reach(ReachedPlace::How::Iterated, place, 0, rows.get());
+      made.items.push_back(resolve(entry));
+      if (!made.items[0].is_tensor()) throw Unknown{"an iterator over tensors of such a type"};
+      made.items.push_back(position());
+      return made;
+    }
     case IteratorState::Kind::Enumerate:
       made.kind = Known::Kind::Enumerate;
       guard.kind = RegionGuard::Kind::Enumerate;

@@ -210,7 +210,8 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
     case FJ_UNARY_NOT: push(python_bool(op(Op::logical_not, {truth(pop_condition())}))); return true;
     case FJ_UNARY_INVERT:
       if (const Known value = resolve(peek(1)); value.is_array()) peek(1) = array_unary(Op::bit_not, value);
-      else if (value.is_tensor()) peek(1) = tensor_unary(dtype(value) == DType::Bool ? Op::logical_not : Op::bit_not, value);
+      else if (value.is_tensor())
+        peek(1) = tensor_unary(dtype(value) == DType::Bool ? Op::logical_not : Op::bit_not, value);
       else push(inverted(pop_number()));
       return true;
     case FJ_TO_BOOL: push(python_bool(truth(pop_condition()))); return true;
@@ -424,19 +425,20 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
 void RegionBuilder::let_go(int slot) {
   const Known& known = slot_of(slot);
   const bool tensor = known.kind == Known::Kind::Tensor && known.step == 1;
-  if (known.kind != Known::Kind::Entry && known.kind != Known::Kind::Array && known.kind != Known::Kind::List && !tensor)
-    return;
+  const bool array = known.kind == Known::Kind::Array, list = known.kind == Known::Kind::List;
+  if (known.kind != Known::Kind::Entry && !array && !list && !tensor) return;
   if (tensor ? tensor_ends_unseen(object_at(known.place))
-             : known.kind == Known::Kind::Array && !facts(known).bytes && ends_unseen(object_at(known.place))) {
+             : array && !facts(known).bytes && ends_unseen(object_at(known.place))) {
     made_.guards[facts(known).guard].ends = true;
     return;
   }
-  if (known.kind == Known::Kind::List && list_ends_unseen(object_at(known.place))) {
+  if (list && list_ends_unseen(object_at(known.place))) {
     made_.guards[lists_.at(known.place).guard].ends = true;
     return;
   }
   const auto holds = [&](const Known& other) {
-    return &other != &known && other.kind == known.kind && other.place == known.place && other.step == known.step;
+    return &other != &known && other.kind == known.kind && other.place == known.place &&
+           other.step == known.step;
   };
   if (known.kind == Known::Kind::Entry || std::none_of(state_.places.begin(), state_.places.end(), holds))
     throw Unknown{"a variable whose object may end here"};

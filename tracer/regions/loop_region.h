@@ -120,6 +120,7 @@ struct RegionGuard {
     Items,       // likewise one over an array
     Enumerate,
     Zip,         // over as many iterators as `rank` says
+    Rows,        // likewise one over a tuple of the rows of a tensor, which comes to the place that it reaches
     Bytes,       // bytes at `place`
     List,        // a list; `ends`: of numbers and None, whose end nobody sees
     Cell,        // a cell with contents
@@ -191,7 +192,7 @@ inline constexpr std::int64_t kMostElements = 1 << 18;
 
 /// Everything that is known of one object of the frame by asking it; nothing is changed.
 struct IteratorState {
-  enum class Kind : std::uint8_t { None, Range, Items, Enumerate, Zip } kind = Kind::None;
+  enum class Kind : std::uint8_t { None, Range, Items, Enumerate, Zip, Rows } kind = Kind::None;
   std::int64_t position = 0, end = 0, step = 1;
   PyObject* over = nullptr;  // what it goes through (borrowed); of zip a tuple
 

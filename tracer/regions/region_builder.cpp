@@ -34,8 +34,9 @@ void describe_types(const Known& known, std::vector<ValueId>& tensors, std::stri
       break;
     case Known::Kind::InnerList: out += std::to_string(known.place) + "." + std::to_string(known.step); break;
     case Known::Kind::Tensor: case Known::Kind::TensorNumber: {
-      out += known.kind == Known::Kind::Tensor ? std::to_string(known.place) : std::string(1, char('a' + int(known.dtype)));
-      if (known.kind == Known::Kind::Tensor && known.step == 1) break;
+      const bool part = known.kind == Known::Kind::Tensor;
+      out += part ? std::to_string(known.place) : std::string(1, char('a' + int(known.dtype)));
+      if (part && known.step == 1) break;
       const auto met = std::find(tensors.begin(), tensors.end(), known.identity());
       out += "." + std::to_string(met - tensors.begin());
       if (met == tensors.end()) tensors.push_back(known.identity());

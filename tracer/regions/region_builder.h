@@ -33,8 +33,8 @@ struct Known {
     List,       // the list at `place`, whose address is `value`; `step`: its depth, 1 where its items are numbers
     InnerList,  // a list in the list at `place`, or one that the region has made (Findings::list_makers)
     Slice,      // items: start, stop, step
-    Tensor,     // of torch, the array at `place`. `step` 0: the part that begins at the element `value`; items: size and
-                // stride of each axis; those of one `imaginary` are one object
+    Tensor,     // of torch, the array at `place`. `step` 0: the part that begins at the element `value`; items: size
+                // and stride of each axis; those of one `imaginary` are one object
     TensorNumber,  // a tensor without axes that the region has made: its element is `value`, of `dtype`, its version
                    // `imaginary`. Those of one value are one object
     // Pending: used up in the statement that makes them, so that the region is left in front of it (replay_).
@@ -270,7 +270,8 @@ class RegionBuilder {
   Known tensor_unary(Op operation, const Known& of);
   void store_element(const Known& tensor, const std::vector<Known>& indices, const Known& value);
   std::optional<Known> tensor_attribute(const std::string& name, const Known& tensor);
-  std::optional<Known> tensor_method(const std::string& name, const Known& tensor, const std::vector<Known>& arguments);
+  std::optional<Known> tensor_method(const std::string& name, const Known& tensor,
+                                     const std::vector<Known>& arguments);
 
   // ---- operations on arrays (expressions.cpp)
   Lazy expression(const Known& value);

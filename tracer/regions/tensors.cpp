@@ -1,5 +1,5 @@
-// Elements of torch's tensors. `x[i]` is a view without axes, whose element is read where it is used; what is computed of
-// such is a tensor of its own, which variables may share and operators change in place.
+// Elements of torch's tensors. `x[i]` is a view without axes, whose element is read where it is used; what is computed
+// of such is a tensor of its own, which variables may share and operators change in place.
 #include <opcode.h>
 
 #include <cfloat>
