@@ -1,4 +1,5 @@
 """Compiled functions whose first graph keeps ending at a branch or loop on data: one graph of all ways replaces it."""
+import sys
 import warnings
 
 import numpy as np
@@ -186,7 +187,10 @@ def loop_in_a_loop(x):
     return y
 
 
-@pytest.mark.parametrize("f", [branch_in_a_loop, loop_in_a_loop])
+REFUSED = pytest.mark.skipif(sys.version_info >= (3, 14), reason="a while in a for is refused there: its condition stands at its header alone")
+
+
+@pytest.mark.parametrize("f", [branch_in_a_loop, pytest.param(loop_in_a_loop, marks=REFUSED)])
 def test_a_loop_whose_passes_branch_is_in_one_graph(f):
     compiled = framejit.compile(f, fullgraph=True)
     for values in VALUES:
