@@ -350,6 +350,26 @@ def test_numbers_that_a_type_does_not_hold_are_torchs(value):
         assert torch.equal(ours.nan_to_num(7.0), eager.nan_to_num(7.0)) and ours._version == eager._version
 
 
+def test_ints_beyond_63_bits_are_torchs():
+    def f(x, q):
+        for i in range(len(x)):
+            x[i] = q
+        return x
+
+    compiled = compiled_with_regions(f)
+    for q in (2, 2**63 - 1, 2**63, 2**64 - 1, 2**63):
+        ours, eager = torch.zeros(40, dtype=torch.float64), torch.zeros(40, dtype=torch.float64)
+        try:
+            f(eager, q)
+        except ValueError as error:
+            with pytest.raises(ValueError) as raised:
+                compiled(ours, q)
+            assert str(raised.value) == str(error)
+        else:
+            compiled(ours, q)
+        assert same(ours, eager)
+
+
 def test_a_weak_reference_sees_when_a_tensor_ends():
     def f(x, n):
         t = torch.ones(())

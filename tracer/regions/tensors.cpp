@@ -195,6 +195,8 @@ void RegionBuilder::store_element(const Known& tensor, const std::vector<Known>&
   const ArrayPlace of = layout(element);
   if (!of.axes.empty()) throw Unknown{"an assignment to a part of a tensor"};
   const DType given = tensor_operand_dtype(value);
+  // An int beyond 2**63 is an error where it is stored, and none in arithmetic with floats.
+  if (is_large(value)) throw Unknown{"an int of more than 63 bits as an element"};
   if (!is_followed(of.dtype) || !torch_can_cast(given, of.dtype)) throw Unknown{"an element of another type"};
   if (value.is_number() && given == DType::F64 && of.dtype == DType::F32) {
     // Beyond what the type holds torch raises.
