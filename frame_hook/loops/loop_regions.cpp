@@ -367,7 +367,15 @@ struct Entrance {
         const bool is_one = holding.items.size() > 1;  // which several may hold
         for (const auto& [value, tensor] : tensors)
           if (is_one && value == holding.items[1].value) return tensor;
+        if (holding.unbound) {
+          sizes.insert(sizes.begin(), 1);
+          strides.insert(strides.begin(), 0);
+        }
         Ref<> made = base ? view_of(base.get(), holding.dtype, sizes, strides, offset) : Ref<>();
+        if (made && holding.unbound) {
+          const auto views = Ref<>::steal(PyObject_CallMethod(made.get(), "unbind", nullptr));
+          made = views ? Ref<>::steal(PySequence_GetItem(views.get(), 0)) : Ref<>();
+        }
         if (made && is_one) tensors.emplace_back(holding.items[1].value, made);
         return made;
       }
@@ -577,6 +585,9 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
     called.push_back({one.code, one.instruction, {}});
     if (!make(one.places, called.back().slots)) return Outcome::Failed;
   }
+  for (const auto& [tensor, times] : exit.written)
+    if (!add_to_version(entrance.objects[std::size_t(tensor)], std::int64_t(left[std::size_t(times)])))
+      return Outcome::Failed;
   std::vector<Ref<>> stored;
   for (const RegionExit::Stored& one : exit.stored) {
     stored.push_back(entrance.object(one.value, left.data()));
@@ -585,10 +596,6 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   for (std::size_t i = 0; i < stored.size(); ++i) {
     const RegionExit::Stored& one = exit.stored[i];
     PyObject* const owner = entrance.objects[std::size_t(one.owner)];
-    if (!one.name) {
-      if (!add_to_version(owner, PyLong_AsLongLong(stored[i].get()))) return Outcome::Failed;
-      continue;
-    }
     if (PyObject_GenericSetAttr(owner, one.name.get(), stored[i].get()) != 0) return Outcome::Failed;
   }
   instruction = together && together->next ? loop_.threads->header : exit.instruction;

@@ -187,6 +187,11 @@ class Walk:
         if value.layout != torch.strided:
             self.add(path, str(value.layout), str(value.dtype), tuple(value.shape), repr(value))
             return
+        try:
+            value.is_leaf
+        except RuntimeError as error:  # a view that must not have been changed
+            self.add(path, str(error))
+            return
         # A mask may have left no elements: its strides are as those of others (docs/guards.md).
         strides, offset = (strides_of(value), value.storage_offset()) if value.numel() else (None, None)
         self.add(path, type(value).__qualname__, str(value.dtype), str(value.device), tuple(value.shape), strides, offset,

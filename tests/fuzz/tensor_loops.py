@@ -1,7 +1,8 @@
 """Random programs of loops over elements of torch's tensors, compiled against CPython, compared to the bit.
 
 `program(seed, "torch")` writes one, `loops.check(case)` compares it: `./run fuzz --kind tensor-loops --lib torch`. Elements are views, what is
-computed of them are tensors that several names hold and operators change in place; `_version` of each is compared as well.
+computed of them are tensors that several names hold and operators change in place; `_version` of each is compared as well. Some stand beside
+NumPy's arrays of the same memory, in attributes and lists; at the end some are changed in place by a tensor with a gradient.
 """
 import random
 
@@ -21,6 +22,7 @@ class Writer(Lines):
         self.loops = []
         self.views, self.numbers = [], ["q", "s"]  # names of tensors without axes or numbers, and of numbers
         self.helpers = random.random() < 0.3
+        self.numpy, self.holders = random.random() < 0.2, random.random() < 0.2
 
     def index(self, size):
         if self.chance(0.02):
@@ -35,12 +37,19 @@ class Writer(Lines):
             name = self.one("m", "g")
             row = self.index(self.rows)
             return self.one(f"{name}[{row}, {self.index(self.columns)}]", f"{name}[{row}][{self.index(self.columns)}]", f"r[{self.index(self.columns)}]")
-        return f"{self.one('x', 'y', 'x', 'z')}[{self.index(self.rows)}]"
+        names = ["x", "y", "x", "z", *(["o.x", "l[0]", "o.x"] if self.holders else [])]
+        return f"{self.one(*names)}[{self.index(self.rows)}]"
+
+    def held(self):
+        """An element of NumPy's array, which has the memory of y."""
+        return f"b[{self.index(self.rows)}]"
 
     def tensor(self):
         return self.one(self.element(), self.element(), "w", "t", "u", *self.views)
 
     def number(self):
+        if self.numpy and self.chance(0.2):
+            return self.held()
         return self.one("0.5", "2", "1", "-1.25", "3", "True", "0.1", *self.numbers, *self.loops, f"{self.tensor()}.item()", f"float({self.tensor()})", f"int({self.tensor()})",
                         "len(x)", "m.shape[1]", "g.size(0)", "x.numel()", "m.dim()", "w.ndim")
 
@@ -79,6 +88,9 @@ class Writer(Lines):
         elif pick < 0.74:
             self.line(f"{self.element()} {self.one('=', '=', '+=', '-=', '*=')} {self.expression()}")
         elif pick < 0.78:
+            if self.numpy and self.chance(0.5):
+                self.line(f"{self.held()} {self.one('=', '+=', '*=')} {self.number()}")
+                return
             self.line(self.one("n += 1", f"last = {self.one(*self.loops, chr(112))}", "r[0] = t", "r[-1] += 1", "w *= 2", f"m[{self.index(self.rows)}] = 0", f"x[{self.index(self.rows)}].zero_()",
                                f"t = torch.sqrt({self.element()})", "print(end='')" if self.chance(0.2) else "pass"))
         elif pick < 0.92 and depth < 2:
@@ -127,15 +139,25 @@ def program(seed, lib):
     writer.line(f"s, n, last, a, r = {generator.choice(['0', '0.0', 'q'])}, 0, 0, 0, m[0]")
     writer.line(f"t = {start}")
     writer.line(f"u = {generator.choice(['t', 't * 1', 'y[2]', '1.0', 'w'])}")
+    if writer.numpy:
+        writer.line("b = y.numpy()")
+    if writer.holders:
+        writer.line("o.x, l = y, [x, z]")
     writer.loop()
     if generator.random() < 0.3:
         writer.loop()
     if generator.random() < 0.4:  # who holds the same tensor sees it
         writer.line(generator.choice(["t += 1", "u *= 2", "w += 1", "r[0] = 7"]))
-    writer.line("return s, n, last, t, u, w, a, r, isinstance(t, torch.Tensor) and (t is u, t is w), [e._version for e in (m, g, x, y, z, w)]")
+    if generator.random() < 0.15:  # no output of unbind may be changed so
+        writer.line("found = [changed_by_gradient(e) for e in (t, u, w, a)]")
+    else:
+        writer.line("found = None")
+    writer.line("return found, s, n, last, t, u, w, a, r, isinstance(t, torch.Tensor) and (t is u, t is w), [e._version for e in (m, g, x, y, z, w)]")
     source = ["import math", "import torch", "OPTIONS = {'retire': True, 'tier': " + generator.choice(["'auto'", "'optimised'"]) + "}", "",
               "def h(e, f):", f"    {generator.choice(['return e + f * 0.5', 'return e if e > f else f', 'return e'])}", "",
-              "def changed(e, f):", f"    {generator.choice(['e += 1', 'e *= f', 'f = e - f'])}", "    return e", "", "def f(m, g, x, y, z, k, w, p, q):", *writer.lines]
+              "def changed(e, f):", f"    {generator.choice(['e += 1', 'e *= f', 'f = e - f'])}", "    return e", "",
+              "def changed_by_gradient(e):", "    try:", "        return isinstance(e, torch.Tensor) and e.mul_(torch.ones((), requires_grad=True))",
+              "    except RuntimeError as error:", "        return str(error)", "", "class Holder:", "    pass", "", "o = Holder()", "", "def f(m, g, x, y, z, k, w, p, q):", *writer.lines]
     kinds = [generator.choice(SHARES) for _ in range(5)]
     layouts = ["c"] * 5 + ["strided", "fortran", "padded"]
 

@@ -41,20 +41,16 @@ ArrayPlace RegionBuilder::layout(const Known& array) {
   ArrayPlace made;
   made.dtype = dtype(array);
   switch (array.kind) {
-    case Known::Kind::Array: {
+    case Known::Kind::Array: case Known::Kind::Tensor: {
       const ArrayFacts& of = facts(array);
       made.memory = of.memory;
+      if (array.is_part_of_tensor()) {
+        made.offset = array.value;
+        for (std::size_t i = 0; i + 1 < array.items.size(); i += 2)
+          made.axes.push_back({array.items[i].value, array.items[i + 1].value});
+        return made;
+      }
       for (std::size_t i = 0; i < of.sizes.size(); ++i) made.axes.push_back({of.sizes[i], of.strides[i]});
-      return made;
-    }
-    case Known::Kind::Tensor: {
-      const ArrayFacts& of = facts(array);
-      made.memory = of.memory;
-      if (array.step == 0) made.offset = array.value;
-      for (std::size_t i = 0; array.step == 0 && i + 1 < array.items.size(); i += 2)
-        made.axes.push_back({array.items[i].value, array.items[i + 1].value});
-      for (std::size_t i = 0; array.step == 1 && i < of.sizes.size(); ++i)
-        made.axes.push_back({of.sizes[i], of.strides[i]});
       return made;
     }
     case Known::Kind::Fresh: {
@@ -439,7 +435,7 @@ bool RegionBuilder::next_item(const FjInstr& instr, int at) {
       ArrayPlace of = layout(array);
       const ValueId start = moved(of.offset, known.items[1].value, of.axes[0].stride);
       of.axes.erase(of.axes.begin());
-      if (array.is_tensor()) return tensor_at(array.place, start, of.axes);
+      if (array.is_tensor()) return tensor_at(array, start, of.axes, true);
       return of.axes.empty() ? loaded(array, start) : view(array, start, of.axes);
     }
     Known made = known;

@@ -125,9 +125,7 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       Known value = pop();
       if (value.is_iterator()) throw Unknown{"an iterator in a variable"};
       // What was changed in place is let go of by nobody.
-      const Known& slot = slot_of(arg);
-      const bool whole = value.kind == Known::Kind::Array || (value.kind == Known::Kind::Tensor && value.step == 1);
-      if (!whole || slot.kind != value.kind || slot.step != value.step || slot.place != value.place)
+      if (const Known& slot = slot_of(arg); !value.is_whole() || !slot.is_whole() || slot.place != value.place)
         let_go(arg);
       slot_of(arg) = std::move(value);
       return true;
@@ -348,7 +346,10 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
       }
       if (sequence.is_tensor() && rank(sequence) > 0) {
         leave_if(op(Op::ne, {size(sequence, 0), integer(arg)}));
-        for (int i = arg; i-- > 0;) push(tensor_part(sequence, {python_int(integer(i))}));
+        for (int i = arg; i-- > 0;) {
+          push(tensor_part(sequence, {python_int(integer(i))}));
+          peek(1).unbound = true;
+        }
         return true;
       }
       const auto items = tuple_items(sequence);
@@ -424,8 +425,8 @@ bool RegionBuilder::execute(const FjInstr& instr, int at) {
 /// seen.
 void RegionBuilder::let_go(int slot) {
   const Known& known = slot_of(slot);
-  const bool tensor = known.kind == Known::Kind::Tensor && known.step == 1;
   const bool array = known.kind == Known::Kind::Array, list = known.kind == Known::Kind::List;
+  const bool tensor = known.kind == Known::Kind::Tensor && known.is_whole();
   if (known.kind != Known::Kind::Entry && !array && !list && !tensor) return;
   if (tensor ? tensor_ends_unseen(object_at(known.place))
              : array && !facts(known).bytes && ends_unseen(object_at(known.place))) {
@@ -437,8 +438,7 @@ void RegionBuilder::let_go(int slot) {
     return;
   }
   const auto holds = [&](const Known& other) {
-    return &other != &known && other.kind == known.kind && other.place == known.place &&
-           other.step == known.step;
+    return &other != &known && other.kind == known.kind && other.place == known.place && !other.is_part_of_tensor();
   };
   if (known.kind == Known::Kind::Entry || std::none_of(state_.places.begin(), state_.places.end(), holds))
     throw Unknown{"a variable whose object may end here"};

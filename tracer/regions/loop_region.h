@@ -74,7 +74,7 @@ struct Holding {
     Fresh,      // an array at the address `value`; then its sizes
     Pointer,    // the object at the address `value`, in words
     View,       // of items[0]: the element it begins at, then size and stride of each axis. Those of one value of
-                // items[1], if there is one, are one object
+                // items[1], if there is one, are one object. `unbound`: as unbind makes it
     TensorNumber,  // torch's, without axes, made of value number `value`
   };
   Kind kind = Kind::Kept;
@@ -85,6 +85,7 @@ struct Holding {
   int value = -1;
   std::int64_t step = 1;
   bool iterates = false;
+  bool unbound = false;
   int rank = 0;         // Fresh, View; with `dtype`, as TensorNumber
   std::vector<Holding> items;
 };
@@ -92,8 +93,12 @@ struct Holding {
 struct RegionExit {
   struct Stored {
     int owner;       // place of the object
-    Ref<> name;      // of its attribute; null: it is a tensor, which was written so often
+    Ref<> name;      // of its attribute
     Holding value;
+  };
+  struct Written {
+    int tensor;      // its place
+    int times;       // value number
   };
   /// A function that has been called, has stored something, and has not returned.
   struct Called {
@@ -105,6 +110,7 @@ struct RegionExit {
   std::vector<Holding> places;  // the slots, then the stack
   std::vector<Called> called{};   // each by the one before it, the first by the loop's function
   std::vector<Stored> stored{};   // attributes that the region has given new values
+  std::vector<Written> written{};
 };
 
 /// What has to hold of the frame for the region to be entered; else another region is made for what there is.

@@ -181,9 +181,10 @@ void RegionBuilder::find_threads() {
   if (iterator == resolved_.end() || iterator->second.kind != Known::Kind::RangeIterator)
     return refuse("it is not over a range");
   if (made_.has_lists) return refuse("it works on lists");
-  for (const RegionExit& exit : made_.exits)
-    if (!exit.stored.empty())
-      return refuse(exit.stored[0].name ? "it stores attributes" : "it writes to tensors, whose versions are counted");
+  for (const RegionExit& exit : made_.exits) {
+    if (!exit.stored.empty()) return refuse("it stores attributes");
+    if (!exit.written.empty()) return refuse("it writes to tensors, whose versions are counted");
+  }
   made.step = iterator->second.step;
 
   if (ends_early(*own.code, loop_)) return refuse("a pass may end it");

@@ -36,7 +36,8 @@ void describe_types(const Known& known, std::vector<ValueId>& tensors, std::stri
     case Known::Kind::Tensor: case Known::Kind::TensorNumber: {
       const bool part = known.kind == Known::Kind::Tensor;
       out += part ? std::to_string(known.place) : std::string(1, char('a' + int(known.dtype)));
-      if (part && known.step == 1) break;
+      if (known.is_whole()) break;
+      if (known.unbound) out += 'u';
       const auto met = std::find(tensors.begin(), tensors.end(), known.identity());
       out += "." + std::to_string(met - tensors.begin());
       if (met == tensors.end()) tensors.push_back(known.identity());
@@ -52,8 +53,7 @@ void describe_types(const Known& known, std::vector<ValueId>& tensors, std::stri
 /// `visit_tensor` sees a tensor that several hold each time.
 template <class Visit, class VisitTensor>
 void each_value(Known& known, const Visit& visit, const VisitTensor& visit_tensor) {
-  if (known.kind == Known::Kind::TensorNumber || (known.kind == Known::Kind::Tensor && known.step == 0))
-    return visit_tensor(known);
+  if (known.kind == Known::Kind::TensorNumber || known.is_part_of_tensor()) return visit_tensor(known);
   if (known.kind == Known::Kind::Number) {
     visit(known.value);
     known.object = {};
@@ -453,7 +453,8 @@ Holding RegionBuilder::holding(const Known& known, std::vector<ValueId>& values)
       break;
     case Known::Kind::Tensor:
       made.kind = Holding::Kind::Kept;
-      if (known.step == 1) break;
+      if (known.is_whole()) break;
+      made.unbound = known.unbound;
       made.items.push_back(made);
       made.items.push_back({});
       made.items.back().value = number(known.imaginary);
@@ -492,11 +493,13 @@ region::Leave RegionBuilder::leave(const Context& context, int instruction, cons
     places.push_back(holding(state.places[place], made.values));
   }
   for (const auto& [place, known] : state.stored)
-    if (place < 0) exit.stored.push_back({version_of(place), {}, holding(known, made.values)});
-  for (const auto& [place, known] : state.stored)
     for (const RegionGuard& guard : made_.guards)
       if (guard.kind == RegionGuard::Kind::Attribute && guard.place == place)
         exit.stored.push_back({guard.owner, guard.object, holding(known, made.values)});
+  for (const auto& [place, times] : state.written) {
+    exit.written.push_back({place, int(made.values.size())});
+    made.values.push_back(times.value);
+  }
   made.exit = region_.exits++;
   made_.exits.push_back(std::move(exit));
   return made;
@@ -529,8 +532,10 @@ region::Target RegionBuilder::target(int to, State state) {
   std::string key;
   std::vector<ValueId> tensors;
   for (const Known& known : state.places) describe_types(known, tensors, key);
-  for (const auto* numbers : {&state.stored, &state.stored_at_call})
+  for (const auto* numbers : {&state.stored, &state.stored_at_call, &state.written}) {
     for (const auto& [place, known] : *numbers) describe_types(known, tensors, key += " " + std::to_string(place));
+    key += ";";
+  }
   const auto pass = [&](ValueId value) { made.arguments.push_back(value); };
   std::map<ValueId, std::optional<Known>> renewed;  // tensors, each of which is passed once
   const auto each_of_tensor = [](Known& tensor, const auto& visit) {

@@ -62,6 +62,7 @@ struct Known {
   int read_at = 0;
   std::int64_t step = 1; // Range, RangeIterator; 0: it is items[2]
   bool forwards = false; // likewise: that is positive
+  bool unbound = false;  // Tensor: one of the views that unbind makes, or a part of such
   std::vector<Known> items;
   std::shared_ptr<const Expression> expression;
 
@@ -74,6 +75,9 @@ struct Known {
   }
   /// Of a tensor that the region has made: what tells it from others.
   ValueId identity() const { return kind == Kind::TensorNumber ? value : imaginary; }
+  bool is_part_of_tensor() const { return kind == Kind::Tensor && step == 0; }
+  /// An object of the frame's.
+  bool is_whole() const { return kind == Kind::Array || (kind == Kind::Tensor && step == 1); }
   bool is_tensor() const { return kind == Kind::Tensor || kind == Kind::TensorNumber; }
   bool is_list() const { return kind == Kind::List || kind == Kind::InnerList; }
   bool is_number() const { return kind == Kind::Number; }
@@ -260,7 +264,7 @@ class RegionBuilder {
 
   // ---- elements of torch's tensors (tensors.cpp)
   Known tensor_number(ValueId value);
-  Known tensor_at(int place, ValueId offset, const std::vector<Axis>& axes);
+  Known tensor_at(const Known& tensor, ValueId offset, const std::vector<Axis>& axes, bool unbound);
   Known tensor_part(const Known& tensor, const std::vector<Known>& indices);
   ValueId tensor_value(const Known& tensor);
   Known item_of(const Known& tensor);
@@ -341,17 +345,17 @@ class RegionBuilder {
   };
   struct State {
     std::vector<Known> places;    // slots, then the stack
-    /// By the place of an attribute: the number that was stored there. The object gets it where the region is left. By
-    /// what `version_of` gives: how often the tensor there was written.
+    /// By the place of an attribute: the number that was stored there. The object gets it where the region is left.
     std::map<int, Known> stored;
     std::map<int, Known> stored_at_call;  // likewise, at the call where the region would be left
+    std::map<int, Known> written;  // by the place of a tensor: how often, which adds to its version
     ValueId passes;
     int gone = 0;  // numbers that may have gone from lists, since ways met
 
     template <class Visit>
     void each_known(const Visit& visit) {
       for (Known& known : places) visit(known);
-      for (auto* numbers : {&stored, &stored_at_call})
+      for (auto* numbers : {&stored, &stored_at_call, &written})
         for (auto& [place, known] : *numbers) visit(known);
     }
   };
@@ -410,9 +414,9 @@ class RegionBuilder {
   Known loaded(const Known& array, ValueId offset);
   void store(const ArrayPlace& to, ValueId offset, ValueId value, int apart = -1);
   void written(const Known& array);
-  static int version_of(int place) { return -1 - place; }
   void tensor_written(int place);
   ValueId tensor_operand(const Known& known, DType dtype);
+  /// Of a number of Python's, or a tensor without axes; others are not followed.
   DType tensor_operand_dtype(const Known& known);
   void note_writer();
   ValueId raised_where_reported(ValueId result, ValueId operand, ValueId infinity);

@@ -36,12 +36,13 @@ Known RegionBuilder::tensor_number(ValueId value) {
   return made;
 }
 
-/// The part of the tensor at the place that begins at the element.
-Known RegionBuilder::tensor_at(int place, ValueId offset, const std::vector<Axis>& axes) {
+/// The part that begins at the element. Each is an object of its own: no other value is its identity.
+Known RegionBuilder::tensor_at(const Known& tensor, ValueId offset, const std::vector<Axis>& axes, bool unbound) {
   Known made;
   made.kind = Known::Kind::Tensor;
-  made.place = place;
+  made.place = tensor.place;
   made.step = 0;
+  made.unbound = unbound || tensor.unbound;
   made.value = offset.valid() ? offset : integer(0);
   region::Instruction identity{};
   identity.code = Code::Constant;
@@ -72,7 +73,7 @@ Known RegionBuilder::tensor_part(const Known& tensor, const std::vector<Known>& 
       throw Unknown{"an index of a tensor that is no int"};
     offset = moved(offset, counted_index(index, of.axes[i].size), of.axes[i].stride);
   }
-  return tensor_at(tensor.place, offset, {of.axes.begin() + std::ptrdiff_t(indices.size()), of.axes.end()});
+  return tensor_at(tensor, offset, {of.axes.begin() + std::ptrdiff_t(indices.size()), of.axes.end()}, false);
 }
 
 /// What a tensor without axes holds now.
@@ -186,7 +187,7 @@ void RegionBuilder::tensor_written(int place) {
   note_writer();
   expect_none_pending();
   const Sharing sharing(*this);
-  const auto count = state_.stored.try_emplace(version_of(place), python_int(integer(0))).first;
+  const auto count = state_.written.try_emplace(place, python_int(integer(0))).first;
   count->second = python_int(op(Op::add, {count->second.value, integer(1)}));
 }
 
