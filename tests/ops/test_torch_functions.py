@@ -347,3 +347,26 @@ def test_zeros_of_products_have_the_sign_of_the_library_s(dtype, rows, columns, 
     a, b = torch.full((rows, inner), -1.0, dtype=dtype), torch.zeros(inner, columns, dtype=dtype)
     for function in (lambda a, b: a @ b, lambda a, b: torch.mm(a, b), lambda a, b: torch.nn.functional.linear(a, b.t())):
         assert torch.equal(torch.signbit(framejit.compile(function)(a, b)), torch.signbit(function(a, b)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64"])
+def test_one_element_to_the_power_of_a_number_is_computed_in_f64(dtype):
+    """By torch's kernel for the host: in f32 the exponent would have lost bits, and 5 ** 4.05 two units in the last place."""
+    def f(x, e):
+        return x ** e, torch.pow(x, 4.05), x ** 2.6999999
+
+    compiled = framejit.compile(f)
+    for value in (5, 9.5, 18.25, 3.3):
+        for exponent in (4.05, 0.3, 2.7):
+            x = torch.tensor(value).to(getattr(torch, dtype))
+            for ours, eager in zip(compiled(x, exponent), f(x, exponent)):
+                assert ours.dtype == eager.dtype and ours.item() == eager.item()
+
+    def slope(x, e):
+        x = x.detach().requires_grad_()
+        (x ** e).backward()
+        return x.grad
+
+    if dtype in ("float32", "float64"):
+        x = torch.tensor(9.5, dtype=getattr(torch, dtype))
+        assert torch.allclose(framejit.compile(slope)(x, 4.05), slope(x, 4.05), rtol=1e-6)

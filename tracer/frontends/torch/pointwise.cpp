@@ -399,12 +399,22 @@ V torch_pow(Tracer& tracer, const Arguments& arguments) {
     if (dtype == DType::F16 && operand.array && tracer.requires_gradient(*operand.array))
       break_graph(BreakReason::Gradient, "a power in float16, whose derivative is left to torch");
   };
+  // The host's kernel raises one element to a Python number in f64: more bits of the exponent than f32 holds count.
+  const bool as_f64 = dtype == DType::F32 && !operands[1].array && operands[0].array->shape.empty() &&
+                      tracer.device() == kHost;
+  const auto power = [&] {
+    const DType inner = as_f64 ? DType::F64 : compute_dtype(dtype);
+    const ValueId base = cast(tracer, torch_value(tracer, operands[0], dtype), inner);
+    const ValueId exponent = cast(tracer, torch_value(tracer, operands[1], as_f64 ? inner : dtype), inner);
+    return cast(tracer, pointwise(tracer, Op::pow, {base, exponent}), dtype);
+  };
   if (operands[1].array || !number_is(tracer, operands[1], number)) {
     if (!is_float(dtype)) unsupported("pow of integers with an exponent tensor");
     if (operands[1].array && operands[1].array->dtype == DType::Bool && operands[0].array &&
         tracer.requires_gradient(*operands[0].array))
       unsupported("pow with bools as exponents, which torch has no derivative for");
     for (const TorchOperand& operand : operands) leave_f16(operand);
+    if (as_f64) return torch_elementwise(tracer, power(), {operands[0]});
     V result = widened(tracer, Op::pow, operands);
     // A number to the power of a tensor is row-major whatever the tensor's layout.
     if (!operands[0].array) return torch_fresh(tracer, tracer.read(*array_of(result)));
@@ -435,9 +445,7 @@ V torch_pow(Tracer& tracer, const Arguments& arguments) {
   if (number == -0.5 && dtype != DType::F16) return result(emit(tracer, Op::rsqrt, {x}));
   if (number == -1) return result(constant_with(tracer, Op::div, 1, x));
   if (number == -2) return result(constant_with(tracer, Op::div, 1, emit(tracer, Op::mul, {x, x})));
-  const DType inner = compute_dtype(dtype);
-  ValueId exponent = cast(tracer, torch_value(tracer, operands[1], dtype), inner);
-  return result(cast(tracer, pointwise(tracer, Op::pow, {cast(tracer, x, inner), exponent}), dtype));
+  return result(power());
 }
 
 V torch_float_binary(Tracer& tracer, Op op, const Arguments& arguments) {
