@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
@@ -489,9 +490,24 @@ bool CompiledLoop::push_iterator(std::int64_t next, std::span<const CompiledRegi
 
 int CompiledLoop::threads() const { return threads_ > 0 ? std::min(threads_, thread_count()) : thread_count(); }
 
-bool CompiledLoop::takes_threads(std::int64_t passes) const {
-  return passes > 1 && loop_.threads->why.empty() && threads_lost_ < kMostLost && threads() > 1 &&
-         (tier_ == "optimised" || outer_pass_ == 0 || outer_pass_ * double(passes) > kWorthThreads);
+CompiledLoop::ThreadsRace& CompiledLoop::race_of(std::int64_t passes) {
+  return races_[std::size_t(std::bit_width(std::uint64_t(passes)))];
+}
+
+bool CompiledLoop::takes_threads(std::int64_t passes) {
+  if (threads() <= 1) return false;
+  if (tier_ == "optimised" || outer_pass_ == 0) return true;
+  if (outer_pass_ * double(passes) <= kWorthThreads) return false;
+  const ThreadsRace& race = race_of(passes);
+  return race.turns < kThreadTurns ? race.turns % 2 == 0 : race.several_win();
+}
+
+void CompiledLoop::note_threads(bool several, double nanoseconds, std::int64_t passes) {
+  ThreadsRace& race = race_of(passes);
+  if (++race.turns > kAskAgain) race = {};
+  if (race.turns > kThreadTurns) return;
+  race.sum[several] += nanoseconds / double(passes);
+  race.most[several] = std::max(race.most[several], nanoseconds / double(passes));
 }
 
 bool CompiledLoop::is_brief() const { return pass_ > 0 && pass_ * double(last_passes_) < kBrief; }
@@ -529,18 +545,22 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   const std::shared_ptr<Made> held = taken ? improved.made : nullptr;
   const CompiledRegion& code = held ? *held->code : *code_;
   const std::int64_t passes = loop_.threads ? count_passes(*loop_.threads, loop_, inputs) : 0;
-  const bool several = takes_threads(passes) && are_apart(loop_, entrance.arrays);
+  const bool divided = loop_.threads && loop_.threads->why.empty() && threads_lost_ < kMostLost &&
+                       count_stretches(*loop_.threads, passes) > 1 && are_apart(loop_, entrance.arrays);
+  const bool several = divided && takes_threads(passes);
+  const bool in_stretches = several || (divided && loop_.threads->gathers_floats);
+  const int workers = several ? threads() : 1;
   // With the GIL it leaves as soon as another thread asks for that.
-  PyThreadState* const self = loop_.has_lists || (is_brief() && !several) ? nullptr : fj_release_gil();
+  PyThreadState* const self = loop_.has_lists || (is_brief() && !in_stretches) ? nullptr : fj_release_gil();
   const bool timed = loop_.threads ||
       self != nullptr || (improved.made && improved.turns < kTurns) || entries_ % kTimed == 0 || is_profiling();
   const auto begun = timed ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
   std::optional<PassesRun> together;
-  if (several)
-    together = run_on_threads(
-        {loop_, code, inputs, memories, entrance.arrays, signal, most_left_, threads()});
-  on_threads_ = together.has_value();
-  if (several && !together) ++threads_lost_;
+  if (in_stretches)
+    together =
+        run_on_threads({loop_, code, inputs, memories, entrance.arrays, signal, most_left_, workers});
+  on_threads_ = several && together;
+  if (in_stretches && !together) ++threads_lost_;
   const int number =
       together ? together->exit : code.run(inputs.data(), memories.data(), left.data(), asked, heap);
   if (together) std::copy(together->left.begin(), together->left.end(), left.begin());
@@ -555,7 +575,10 @@ CompiledLoop::Outcome CompiledLoop::run(PyThreadState* thread, const FrameValues
   for (const auto& [joined, tuple] : entrance.rows) entries_ += PyTuple_GET_SIZE(tuple.get()) / kLooked;
   last_passes_ = std::int64_t(left[0]);
   passes_ += last_passes_;
-  if (timed && passes > 0) outer_pass_ = took.count() * (together ? threads() : 1) / double(passes);
+  if (timed && passes > 0) {
+    outer_pass_ = took.count() * workers / double(passes);
+    if (divided && improved.turns >= kTurns) note_threads(several, took.count(), passes);
+  }
   if (timed) {
     pass_ = took.count() / double(std::max<std::int64_t>(last_passes_, 1));
     note_turn(improved, taken, took.count(), last_passes_);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -61,8 +62,18 @@ class CompiledLoop {
                      std::vector<Ref<>>& places) const;
   /// That run passes, with the caller, where several do.
   int threads() const;
-  /// Several are worth it for so many passes.
-  bool takes_threads(std::int64_t passes) const;
+  /// Several are worth it for so many passes: for each order of magnitude they take turns with one, once the code is
+  /// decided on.
+  struct ThreadsRace {
+    int turns = 0;
+    double sum[2] = {}, most[2] = {};  // nanoseconds of a pass: on one thread, and on several
+    /// On several threads some calls wait for a core: all count but the worst.
+    bool several_win() const { return sum[1] - most[1] < sum[0] - most[0]; }
+  };
+  static constexpr int kThreadTurns = 16, kAskAgain = 4096;
+  ThreadsRace& race_of(std::int64_t passes);
+  bool takes_threads(std::int64_t passes);
+  void note_threads(bool several, double nanoseconds, std::int64_t passes);
   static constexpr double kWorthThreads = 30000;  // nanoseconds on one thread
   static constexpr int kMostLost = 2;             // runs on several threads that had to be made again on one
 
@@ -100,6 +111,7 @@ class CompiledLoop {
   std::int64_t entries_ = 0, passes_ = 0, last_passes_ = 0;
   double pass_ = 0;        // nanoseconds, of the last run that was timed
   double outer_pass_ = 0;  // likewise, of a pass of the outermost loop on one thread, where there may be several
+  std::array<ThreadsRace, 65> races_;
   int threads_lost_ = 0;
   bool on_threads_ = false;
 };

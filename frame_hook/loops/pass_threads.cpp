@@ -4,10 +4,14 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <new>
 #include <utility>
 
 #include "frame_hook/loops/extents.h"
+#include "graph_ir/region/assumptions.h"
+#include "runtime/allocator.h"
+#include "runtime/scratch.h"
 #include "runtime/strided_copy.h"
 #include "runtime/thread_pool.h"
 
@@ -18,14 +22,9 @@ namespace {
 using Cell = CompiledRegion::Cell;
 using region::Gathered;
 
-/// Stretches, of which each thread takes the next one when it has done one: more of a long loop, because a signal waits
-/// for the end of some. Their number does not depend on that of the threads: sums are the same on all machines.
-std::int64_t stretches_of(std::int64_t passes) {
-  constexpr std::int64_t kFewest = 64, kMost = 1024;
-  return std::min(passes, std::clamp(passes / kFewest, kFewest, kMost));
-}
-/// What has been counted so far: a stretch is not left because it takes long.
-constexpr std::int64_t kFew = -(std::int64_t(1) << 62);
+/// What has been counted so far: a stretch is not left because it takes long. Within the numbers for which loops run in
+/// chunks.
+constexpr std::int64_t kFew = -(std::int64_t(1) << (region::kLeafBits - 1));
 
 template <class T>
 T of_cell(Cell cell) {
@@ -83,31 +82,51 @@ int input_of(const LoopRegion& loop, RegionInput::Kind kind, int place) {
   return -1;
 }
 
-/// The elements of an array, to be put back.
+/// The elements of an array as they were before passes worked on them.
 class Kept {
  public:
-  explicit Kept(const ArrayView& of) : of_(of), elements_(count() * size_in_bytes(of.dtype)) { copy(true); }
-  void put_back() { copy(false); }
+  Kept(const ArrayView& of, const region::OwnElements& own, std::int64_t step) : of_(of), own_(own), step_(step) {
+    std::int64_t dense = 1;
+    axes_.resize(std::size_t(of.rank));
+    for (int axis = of.rank; axis-- > 0; dense *= of.shape[axis])
+      axes_[std::size_t(axis)] = {of.shape[axis], of.strides[axis] / of.stride_unit, dense};
+    bytes_ = std::size_t(dense) * size_in_bytes(of.dtype);
+    elements_ = static_cast<char*>(allocate_block(bytes_));
+    if (elements_ == nullptr) throw std::bad_alloc();
+  }
+  Kept(const Kept&) = delete;
+  ~Kept() { release_block(elements_, bytes_); }
+
+  /// Those that so many passes work on, from the one of this number on.
+  void keep(std::int64_t first, std::int64_t passes) { copy(true, first, passes); }
+  void put_back(std::int64_t first, std::int64_t passes) { copy(false, first, passes); }
 
  private:
-  std::size_t count() const {
-    std::size_t made = 1;
-    for (int axis = 0; axis < of_.rank; ++axis) made *= std::size_t(of_.shape[axis]);
-    return made;
-  }
-  void copy(bool keep) {
-    std::vector<CopiedAxis> axes(std::size_t(of_.rank));
-    std::int64_t dense = 1;
-    for (int axis = of_.rank; axis-- > 0; dense *= of_.shape[axis]) {
-      const std::int64_t own = of_.strides[axis] / of_.stride_unit;
-      axes[std::size_t(axis)] = {of_.shape[axis], keep ? own : dense, keep ? dense : own};
+  void copy(bool keeps, std::int64_t first, std::int64_t passes) {
+    const std::size_t size = size_in_bytes(of_.dtype);
+    Scratch<CopiedAxis, 8> axes(axes_.size());
+    std::copy(axes_.begin(), axes_.end(), axes.data());
+    CopiedAxis& along = axes[std::size_t(own_.axis)];
+    const std::int64_t begin = first + own_.more;
+    if (begin >= along.size) return;  // the pass leaves the region
+    along.size = std::min(passes, (along.size - begin + step_ - 1) / step_);
+    char* array = static_cast<char*>(of_.data) + begin * along.from_stride * std::int64_t(size);
+    char* kept = elements_ + begin * along.to_stride * std::int64_t(size);
+    along.from_stride *= step_, along.to_stride *= step_;
+    const std::span<CopiedAxis> all(axes.data(), axes_.size());
+    if (!keeps) {
+      std::swap(array, kept);
+      for (CopiedAxis& axis : all) std::swap(axis.from_stride, axis.to_stride);
     }
-    char* const own = static_cast<char*>(of_.data);
-    copy_elements(keep ? own : elements_.data(), keep ? elements_.data() : own, axes, size_in_bytes(of_.dtype));
+    copy_elements(array, kept, all, size);
   }
 
   const ArrayView& of_;
-  std::vector<char> elements_;
+  const region::OwnElements own_;
+  const std::int64_t step_;
+  std::vector<CopiedAxis> axes_;  // from the array
+  std::size_t bytes_;
+  char* elements_;
 };
 
 class Run {
@@ -116,53 +135,55 @@ class Run {
       : of_(of), threads_(*of.loop.threads), position_(input_of(of.loop, RegionInput::Kind::Position, threads_.place)),
         end_(input_of(of.loop, RegionInput::Kind::End, threads_.place)),
         passes_(input_of(of.loop, RegionInput::Kind::Passes, -1)),
-        count_(count_passes(threads_, of.loop, of.inputs)), stretches_(stretches_of(count_)),
-        made_(std::size_t(stretches_)) {}
+        count_(count_passes(threads_, of.loop, of.inputs)), stretches_(count_stretches(threads_, count_)),
+        made_(std::size_t(stretches_)),
+        left_(std::make_unique_for_overwrite<Cell[]>(std::size_t(stretches_) * of.most_left)) {}
 
   std::optional<PassesRun> run() {
     for (const PassThreads::GatheredSlot& one : threads_.gathered)
       if (one.how != Gathered::Unchanged && !can_be_gathered(input_type(one))) return std::nullopt;
-    std::vector<Kept> kept;
-    kept.reserve(of_.arrays.size());
     for (std::size_t memory = 0, array = 0; memory < of_.loop.memories.size(); ++memory) {
       if (of_.loop.memories[memory] < 0) continue;
-      if (threads_.rewritten[memory]) kept.emplace_back(of_.arrays[array]);
+      if (const auto& own = threads_.rewritten[memory]) kept_.emplace_back(of_.arrays[array], *own, threads_.step);
       ++array;
     }
     parallel_for(std::min<std::int64_t>(of_.threads, stretches_),
-                 [](void* self, std::int64_t) { static_cast<Run*>(self)->take_stretches(); }, this);
+                 [](void* self, std::int64_t) { static_cast<Run*>(self)->take_stretches(); }, this, of_.threads);
     // Others may have seen sooner that the region is to be left: one more, whose arrays are there.
     const std::size_t done = count_done();
     if (!failed_ && done > 0 && done < made_.size() && leaves_arrays(made_[done - 1]))
-      run_or_fail(std::int64_t(done), true);
+      take_stretch(std::int64_t(done), true);
     std::optional<PassesRun> found = failed_ ? std::nullopt : together();
-    if (!found)
-      for (Kept& one : kept) one.put_back();
+    for (std::size_t i = 0; !found && i < made_.size(); ++i)
+      if (made_[i].has_begun)
+        for (Kept& one : kept_) one.put_back(begin_of(std::int64_t(i)), count_in(std::int64_t(i)));
     return found;
   }
 
  private:
   struct Stretch {
-    bool is_done = false;
+    bool has_begun = false, is_done = false;
     int exit = -1;
-    std::vector<Cell> left;
-    std::unique_ptr<RegionHeap> heap;  // of the last one
   };
 
   DType input_type(const PassThreads::GatheredSlot& one) const {
     const region::Region& region = of_.loop.region;
     return region.type(region.inputs[std::size_t(one.input)]);
   }
+  std::int64_t passes_before(std::int64_t stretch) const {
+    return std::int64_t(__int128(count_) * stretch / stretches_);
+  }
+  std::int64_t count_in(std::int64_t stretch) const { return passes_before(stretch + 1) - passes_before(stretch); }
   std::int64_t begin_of(std::int64_t stretch) const {
-    const auto passes = __int128(count_) * stretch / stretches_;
-    return std::int64_t(__int128(std::int64_t(of_.inputs[std::size_t(position_)])) + passes * threads_.step);
+    const __int128 position = std::int64_t(of_.inputs[std::size_t(position_)]);
+    return std::int64_t(position + __int128(passes_before(stretch)) * threads_.step);
   }
   bool is_interrupted() const { return *of_.signal != 0; }
 
   /// Those that have been taken are done: they are the first ones.
   void take_stretches() {
     for (std::int64_t stretch; (stretch = next_.fetch_add(1)) < stretches_;) {
-      run_or_fail(stretch, stretch + 1 == stretches_);
+      take_stretch(stretch, stretch + 1 == stretches_);
       if (failed_ || is_interrupted()) next_.store(stretches_);
     }
   }
@@ -173,35 +194,43 @@ class Run {
     cancelled_ = 1;
   }
 
-  void run_or_fail(std::int64_t number, bool keeps) {
+  /// `keeps`: arrays that its last pass has made, until the frame is written.
+  void take_stretch(std::int64_t number, bool keeps) {
     try {
-      run_stretch(number, keeps);
+      if (keeps) {
+        heap_ = std::make_unique<RegionHeap>();
+        run_stretch(number, *heap_);
+      } else {
+        RegionHeap heap;
+        run_stretch(number, heap);
+      }
     } catch (const std::bad_alloc&) {
       fail();
     }
   }
 
-  /// `keeps`: arrays that its last pass has made, until the frame is written.
-  void run_stretch(std::int64_t number, bool keeps) {
+  void run_stretch(std::int64_t number, RegionHeap& heap) {
     Stretch& stretch = made_[std::size_t(number)];
-    std::vector<Cell> inputs(of_.inputs.begin(), of_.inputs.end());
+    Scratch<Cell, 64> inputs(of_.inputs.size());
+    std::copy(of_.inputs.begin(), of_.inputs.end(), inputs.data());
     inputs[std::size_t(position_)] = Cell(begin_of(number));
     if (number + 1 < stretches_) inputs[std::size_t(end_)] = Cell(begin_of(number + 1));
     inputs[std::size_t(passes_)] = Cell(kFew);
     if (number > 0)
       for (const PassThreads::GatheredSlot& one : threads_.gathered)
         if (const auto cell = neutral(one.how, input_type(one))) inputs[std::size_t(one.input)] = *cell;
-    stretch.left.resize(of_.most_left);
-    stretch.heap = std::make_unique<RegionHeap>();
-    stretch.exit = of_.code.run(inputs.data(), of_.memories.data(), stretch.left.data(), {&cancelled_, &cancelled_},
-                                *stretch.heap);
+    Cell* const left = left_of(std::size_t(number));
+    for (Kept& one : kept_) one.keep(begin_of(number), count_in(number));
+    stretch.has_begun = true;
+    stretch.exit = of_.code.run(inputs.data(), of_.memories.data(), left, {&cancelled_, &cancelled_}, heap);
     const auto& ends = of_.loop.ends;
     if (std::find(ends.begin(), ends.end(), stretch.exit) == ends.end()) fail();
-    stretch.left[0] -= Cell(kFew);
-    undone_ += stretch.heap->undone();
-    if (!keeps) stretch.heap.reset();
+    left[0] -= Cell(kFew);
+    undone_ += heap.undone();
     stretch.is_done = true;
   }
+
+  Cell* left_of(std::size_t stretch) const { return left_.get() + stretch * of_.most_left; }
 
   /// What a slot that is gathered holds at the end of a stretch; null: no number of a type that can be.
   const Holding* holding(const Stretch& stretch, int slot) const {
@@ -219,15 +248,16 @@ class Run {
   }
   bool leaves_arrays(const Stretch& stretch) const {
     const auto& places = of_.loop.exits[std::size_t(stretch.exit)].places;
-    return stretch.heap == nullptr && std::any_of(places.begin(), places.end(), is_made);
+    return std::any_of(places.begin(), places.end(), is_made);
   }
 
   std::optional<PassesRun> together() {
     const std::size_t done = count_done();
     if (done == 0) return std::nullopt;
     Stretch& last = made_[done - 1];
+    std::vector<Cell> left(left_of(done - 1), left_of(done));
     Cell passes = 0;
-    for (std::size_t i = 0; i < done; ++i) passes += made_[i].left[0];
+    for (std::size_t i = 0; i < done; ++i) passes += left_of(i)[0];
     for (const PassThreads::GatheredSlot& one : threads_.gathered) {
       if (one.how == Gathered::Unchanged) continue;
       const Holding* const at_last = holding(last, one.slot);
@@ -236,14 +266,14 @@ class Run {
       for (std::size_t i = 0; i < done; ++i) {
         const Holding* const here = holding(made_[i], one.slot);
         if (here == nullptr || here->dtype != at_last->dtype || here->boxing != at_last->boxing) return std::nullopt;
-        const Cell part = made_[i].left[std::size_t(here->value)];
+        const Cell part = left_of(i)[here->value];
         sum = gathered(one.how, here->dtype, sum ? *sum : neutral(one.how, here->dtype).value_or(part), part);
         if (!sum) return std::nullopt;
       }
-      last.left[std::size_t(at_last->value)] = *sum;
+      left[std::size_t(at_last->value)] = *sum;
     }
-    last.left[0] = passes;
-    PassesRun found{last.exit, std::move(last.left), std::move(last.heap), undone_, std::nullopt};
+    left[0] = passes;
+    PassesRun found{last.exit, std::move(left), std::move(heap_), undone_, std::nullopt};
     if (done < made_.size()) found.next = begin_of(std::int64_t(done));
     return found;
   }
@@ -252,7 +282,10 @@ class Run {
   const PassThreads& threads_;
   const int position_, end_, passes_;
   const std::int64_t count_, stretches_;
+  std::deque<Kept> kept_;
   std::vector<Stretch> made_;
+  const std::unique_ptr<Cell[]> left_;   // by stretch: values of its exit
+  std::unique_ptr<RegionHeap> heap_;     // of the last one
   std::atomic<std::int64_t> next_ = 0;
   std::atomic<bool> failed_ = false;
   std::atomic<int> undone_ = 0;
@@ -269,6 +302,12 @@ std::int64_t count_passes(const PassThreads& threads, const LoopRegion& loop, st
   const __int128 way = __int128(std::int64_t(inputs[std::size_t(end)])) - std::int64_t(inputs[std::size_t(position)]);
   const __int128 passes = step > 0 ? (way + step - 1) / step : (way + step + 1) / step;
   return passes > 0 && passes < (__int128(1) << 62) ? std::int64_t(passes) : 0;
+}
+
+std::int64_t count_stretches(const PassThreads& threads, std::int64_t passes) {
+  constexpr std::int64_t kFewest = 64, kMost = 1024, kLight = 1024;
+  return threads.is_light ? std::clamp<std::int64_t>(passes / kLight, 1, kMost)
+                          : std::min(passes, std::clamp(passes / kFewest, kFewest, kMost));
 }
 
 bool are_apart(const LoopRegion& loop, std::span<const ArrayView> arrays) {

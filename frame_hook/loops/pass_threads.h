@@ -32,14 +32,20 @@ struct PassesRun {
   std::optional<std::int64_t> next;   // where passes are left, because somebody asks: the number that is the next one's
 };
 
-/// How many passes there are; 0 or 1: nothing for several threads.
+/// How many passes there are.
 std::int64_t count_passes(const PassThreads& threads, const LoopRegion& loop,
                           std::span<const CompiledRegion::Cell> inputs);
+
+/// Stretches of so many passes, of which each thread takes the next one when it has done one; 1: nothing for several
+/// threads. More of a long loop, because a signal waits for the end of some; of short passes few, because each begins
+/// slowly (graph_ir/region/chunks.h). Their number does not depend on that of the threads: sums are the same on all
+/// machines.
+std::int64_t count_stretches(const PassThreads& threads, std::int64_t passes);
 
 /// Whether what is stored lies apart from all else, each element in a place of its own.
 bool are_apart(const LoopRegion& loop, std::span<const ArrayView> arrays);
 
-/// Without the GIL. Nothing: a pass leaves the region, or what is gathered grows too large; memory is as it was, but
+/// Without the GIL; on one thread, for what is gathered, if `threads` is 1. Nothing: a pass leaves the region, or what is gathered grows too large; memory is as it was, but
 /// for elements that passes store and do not read.
 std::optional<PassesRun> run_on_threads(const PassesToRun& run);
 

@@ -519,7 +519,7 @@ class Passes {
       const std::optional<std::int64_t> beyond = beyond_number(*all.front(), axis);
       if (beyond && std::all_of(all.begin(), all.end(),
                                 [&](const Access* one) { return beyond_number(*one, axis) == beyond; })) {
-        found.rewritten[memory] = loads;
+        if (loads) found.rewritten[memory] = OwnElements{axis, *beyond};
         return {};
       }
     }

@@ -2,6 +2,7 @@
 /// the next, and which elements of memory it works on.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,13 +21,19 @@ struct PassBegin {
 /// come to can be put together.
 enum class Gathered : std::uint8_t { Unchanged, Sum, Product, Largest, Least };
 
+/// The elements of a memory that a pass works on: those at this index along an axis.
+struct OwnElements {
+  int axis = -1;
+  std::int64_t more = 0;  // than the number of the pass
+};
+
 struct Independence {
   std::string why;                 // not empty: they are not, and what stands against it
   int memory = -1;                 // likewise: where; -1: it is not memory
   int carried = -1;                // or which of what is carried
   std::vector<Gathered> gathered;  // by what is carried
   std::vector<char> stored;        // by memory: elements of it are
-  std::vector<char> rewritten;     // likewise, and read: each by one pass alone
+  std::vector<std::optional<OwnElements>> rewritten;  // likewise, and read: each by one pass alone
   bool is_independent() const { return why.empty(); }
 };
 

@@ -15,7 +15,9 @@ class Writer(Lines):
 
     def __init__(self, random):
         super().__init__(random)
-        self.rows, self.columns = random.randint(2, 90), random.randint(4, 6)
+        # Those without loops of their own are divided from 2,048 passes on.
+        self.rows = random.randint(2, 90) if random.random() < 0.6 else random.randint(2048, 3500)
+        self.columns = random.randint(4, 6)
         self.numbers = ["i"]
         self.temporaries = []
         # What a pass may work on as its own, and what all may read.

@@ -170,9 +170,11 @@ struct PassThreads {
   int header = -1;              // the instruction before which a pass begins
   int place = -1;               // of the range iterator
   std::int64_t step = 1;
+  bool is_light = false;        // a pass has no loop and calls no function of the region library
+  bool gathers_floats = false;  // how they are added up is to be the same in each run
   std::vector<GatheredSlot> gathered;
   std::vector<char> stored;     // by memory: elements of it are
-  std::vector<char> rewritten;  // likewise, and read: a pass can't be run again
+  std::vector<std::optional<region::OwnElements>> rewritten;  // likewise, and read: a pass can't be run again
 };
 
 struct LoopRegion {

@@ -2,6 +2,7 @@
 // in the bytecode, and that it is only gathered (a sum, the largest) in the region (graph_ir/region/independence.h).
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "cpython/objects.h"
 #include "graph_ir/region/independence.h"
@@ -26,6 +27,28 @@ std::optional<int> pushes(const FjInstr& instr) {
     case FJ_CALL: return -(instr.arg + 1);
     default: return std::nullopt;
   }
+}
+
+/// Every way from a block back to it begins a pass, and no function of the region library is called.
+bool is_light(const region::Region& region, const std::vector<region::PassBegin>& begins) {
+  for (const region::Block& block : region.blocks)
+    for (const region::Instruction& made : block.body)
+      if (made.code == region::Code::Run) return false;
+  std::vector<char> state(region.blocks.size());  // 1: on the way that is being gone; 2: done
+  for (const region::PassBegin& begin : begins) state[std::size_t(begin.block)] = 2;
+  const auto visit = [&](const auto& self, int at) -> bool {
+    if (at < 0 || state[std::size_t(at)] == 2) return true;
+    if (std::exchange(state[std::size_t(at)], 1) == 1) return false;
+    const region::Terminator& end = region.blocks[std::size_t(at)].end;
+    if (!self(self, end.yes.block) || !self(self, end.no.block)) return false;
+    state[std::size_t(at)] = 2;
+    return true;
+  };
+  for (const region::PassBegin& begin : begins) {
+    const region::Terminator& end = region.blocks[std::size_t(begin.block)].end;
+    if (!visit(visit, end.yes.block) || !visit(visit, end.no.block)) return false;
+  }
+  return true;
 }
 
 /// Where what the loop's iterable is a call of is loaded; -1: it is no call, or one that is not followed.
@@ -232,7 +255,9 @@ void RegionBuilder::find_threads() {
     made.gathered[i].how = found.gathered[i];
     const auto input = std::find(region_.inputs.begin(), region_.inputs.end(), facts.initial[i]);
     made.gathered[i].input = int(input - region_.inputs.begin());
+    made.gathers_floats |= found.gathered[i] != region::Gathered::Unchanged && is_float(region_.type(facts.initial[i]));
   }
+  made.is_light = is_light(region_, facts.begins);
   made.stored = found.stored;
   made.rewritten = found.rewritten;
   made_.threads = std::move(made);
