@@ -14,6 +14,7 @@
 #include "graph_ir/region/flow.h"
 #include "graph_ir/region/loop_form.h"
 #include "graph_ir/region/loop_values.h"
+#include "graph_ir/region/unroll.h"
 #include "runtime/region_library.h"
 
 namespace fj::region {
@@ -35,7 +36,8 @@ class Chunks : LoopValues {
   Chunks(Region& region, const NaturalLoop& loop, bool granting) : LoopValues(region, loop), granting_(granting) {}
 
   void run() {
-    if (!is_worth() || !has_one_way() || !pass_on_exits()) return;
+    if (!is_worth() || !has_one_way() || !pass_on_exits(region_, flow_, loop_)) return;
+    find_definitions();
     // Instructions of the region as it was stay where they are: a body moves with its block.
     maker_.emplace(region_);
     find_inductions();
@@ -67,57 +69,6 @@ class Chunks : LoopValues {
       before.insert(at);
       for (const Target* target : {&block(at).end.yes, &block(at).end.no})
         if (is_inside(target->block) && target->block != header_ && before.contains(target->block)) return false;
-    }
-    return true;
-  }
-
-  /// What is defined in the loop and used behind it becomes a parameter of the block that is gone to, which will be
-  /// reached from two loops. False, and nothing has changed: another block is in the way.
-  bool pass_on_exits() {
-    std::set<int> exits;
-    for (int at : loop_.blocks)
-      for (const Target* target : {&block(at).end.yes, &block(at).end.no})
-        if (target->block >= 0 && !is_inside(target->block)) exits.insert(target->block);
-    std::map<int, std::set<std::uint32_t>> used;  // by exit
-    bool known = true;
-    for (int at : flow_.order()) {
-      if (is_inside(at)) continue;
-      const auto note = [&](ValueId value) {
-        if (!is_defined_inside(value)) return;
-        const auto exit = std::find_if(exits.begin(), exits.end(), [&](int one) { return flow_.dominates(one, at); });
-        if (exit == exits.end()) known = false;
-        else used[*exit].insert(value.index);
-      };
-      for (const Instruction& instruction : block(at).body) for_each_use(instruction, note);
-      for_each_use(block(at).end, note);
-    }
-    if (!known) return false;
-    for (const auto& [exit, values] : used) {
-      for (int from : flow_.before(exit))
-        if (!is_inside(from)) return false;
-      for (int other : exits)
-        if (other != exit && flow_.dominates(other, exit)) return false;
-    }
-    for (const auto& [exit, values] : used) {
-      std::unordered_map<std::uint32_t, ValueId> passed;
-      for (std::uint32_t value : values) {
-        const ValueId parameter = new_value(region_.type(ValueId{value}));
-        defined_in_[parameter.index] = exit;
-        passed[value] = parameter;
-        block(exit).parameters.push_back(parameter);
-      }
-      for (int at : loop_.blocks)
-        for (Target* target : {&block(at).end.yes, &block(at).end.no})
-          if (target->block == exit)
-            for (std::uint32_t value : values) target->arguments.push_back(ValueId{value});
-      const auto renew = [&](ValueId& value) {
-        if (const auto found = passed.find(value.index); found != passed.end()) value = found->second;
-      };
-      for (int at : flow_.order()) {
-        if (!flow_.dominates(exit, at)) continue;
-        for (Instruction& instruction : block(at).body) change_uses(instruction, renew);
-        change_uses(block(at).end, renew);
-      }
     }
     return true;
   }
@@ -684,6 +635,7 @@ class Chunks : LoopValues {
 
 Region in_chunks(Region region, bool granting) {
   give_loops_form(region);
+  unroll_short_loops(region);
   for (const NaturalLoop& loop : innermost_loops(Flow(region))) Chunks(region, loop, granting).run();
   return region;
 }

@@ -19,9 +19,10 @@
 
 namespace fj::region {
 
-/// The same program. `granting`: checks are put off where they can be; the region's heap is told how often in vain.
-/// Loops stay as they are that call functions of the region library, or that have no check for a
-/// signal: those are of array operations, and have nothing to be checked.
+/// The same program, in which some exits may never be taken. Loops of few passes whose number is a constant are passes
+/// one after the other (unroll.h), so that what is around them is in chunks. `granting`: checks are put off where they
+/// can be; the region's heap is told how often in vain. Loops stay as they are that call functions of the region
+/// library, or that have no check for a signal: those are of array operations, and have nothing to be checked.
 Region in_chunks(Region region, bool granting);
 
 }  // namespace fj::region

@@ -1,11 +1,11 @@
 #include "graph_ir/region/loop_form.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <unordered_map>
 #include <utility>
 
-#include "graph_ir/region/flow.h"
 
 namespace fj::region {
 
@@ -222,6 +222,67 @@ void separate_loops_of_one_header(Region& region) {
 }
 
 }  // namespace
+
+std::vector<int> definitions(const Region& region, const Flow& flow) {
+  std::vector<int> made(region.types.size(), -1);
+  for (int at : flow.order()) {
+    for (ValueId parameter : region.blocks[std::size_t(at)].parameters) made[parameter.index] = at;
+    for (const Instruction& instruction : region.blocks[std::size_t(at)].body)
+      if (instruction.result.valid()) made[instruction.result.index] = at;
+  }
+  return made;
+}
+
+bool pass_on_exits(Region& region, const Flow& flow, const NaturalLoop& loop) {
+  const auto block = [&](int at) -> Block& { return region.blocks[std::size_t(at)]; };
+  const std::vector<int> defined_in = definitions(region, flow);
+  const std::set<int> inside(loop.blocks.begin(), loop.blocks.end());
+  std::set<int> exits;
+  for (int at : loop.blocks)
+    for (const Target* target : {&block(at).end.yes, &block(at).end.no})
+      if (target->block >= 0 && !inside.contains(target->block)) exits.insert(target->block);
+  std::map<int, std::set<std::uint32_t>> used;  // by exit
+  bool known = true;
+  for (int at : flow.order()) {
+    if (inside.contains(at)) continue;
+    const auto note = [&](ValueId value) {
+      if (!inside.contains(defined_in[value.index])) return;
+      const auto exit = std::find_if(exits.begin(), exits.end(), [&](int one) { return flow.dominates(one, at); });
+      if (exit == exits.end()) known = false;
+      else used[*exit].insert(value.index);
+    };
+    for (const Instruction& instruction : block(at).body) for_each_use(instruction, note);
+    for_each_use(block(at).end, note);
+  }
+  if (!known) return false;
+  for (const auto& [exit, values] : used) {
+    for (int from : flow.before(exit))
+      if (!inside.contains(from)) return false;
+    for (int other : exits)
+      if (other != exit && flow.dominates(other, exit)) return false;
+  }
+  for (const auto& [exit, values] : used) {
+    std::unordered_map<std::uint32_t, ValueId> passed;
+    for (std::uint32_t value : values) {
+      const ValueId parameter = region.new_value(region.type(ValueId{value}));
+      passed[value] = parameter;
+      block(exit).parameters.push_back(parameter);
+    }
+    for (int at : loop.blocks)
+      for (Target* target : {&block(at).end.yes, &block(at).end.no})
+        if (target->block == exit)
+          for (std::uint32_t value : values) target->arguments.push_back(ValueId{value});
+    const auto renew = [&](ValueId& value) {
+      if (const auto found = passed.find(value.index); found != passed.end()) value = found->second;
+    };
+    for (int at : flow.order()) {
+      if (!flow.dominates(exit, at)) continue;
+      for (Instruction& instruction : block(at).body) change_uses(instruction, renew);
+      change_uses(block(at).end, renew);
+    }
+  }
+  return true;
+}
 
 void give_loops_form(Region& region) {
   duplicate_jumps_back(region);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "graph_ir/region/flow.h"
 #include "graph_ir/region/region.h"
 
 namespace fj::region {
@@ -29,6 +30,13 @@ class Makers {
  private:
   std::vector<const Instruction*> made_by_;
 };
+
+/// By value: the block in which it is defined; -1: an input, or in none that is reached.
+std::vector<int> definitions(const Region& region, const Flow& flow);
+
+/// What is defined in the loop and used behind it becomes a parameter of the block that is gone to: there may be copies
+/// of the loop. False, and nothing has changed: another block is in the way.
+bool pass_on_exits(Region& region, const Flow& flow, const NaturalLoop& loop);
 
 /// The same program, whose jumps back are blocks of their loop alone, whose parameters differ from way to way, and
 /// whose headers are one loop's.

@@ -13,15 +13,12 @@ constexpr double kMost = 0x1.fp62;  // what 64 bits hold, about
 }
 
 LoopValues::LoopValues(Region& region, const NaturalLoop& loop)
-    : region_(region), flow_(region), loop_(loop), header_(loop.header), inside_(region.blocks.size()),
-      defined_in_(region.types.size(), -1) {
+    : region_(region), flow_(region), loop_(loop), header_(loop.header), inside_(region.blocks.size()) {
   for (int block : loop.blocks) inside_[std::size_t(block)] = 1;
-  for (int block : flow_.order()) {
-    for (ValueId parameter : region.blocks[std::size_t(block)].parameters) defined_in_[parameter.index] = block;
-    for (const Instruction& instruction : region.blocks[std::size_t(block)].body)
-      if (instruction.result.valid()) defined_in_[instruction.result.index] = block;
-  }
+  find_definitions();
 }
+
+void LoopValues::find_definitions() { defined_in_ = definitions(region_, flow_); }
 
 ValueId LoopValues::new_value(DType dtype) {
   const ValueId made = region_.new_value(dtype);

@@ -18,6 +18,7 @@ namespace fj::region {
 class LoopValues {
  protected:
   LoopValues(Region& region, const NaturalLoop& loop);
+  void find_definitions();
 
   Block& block(int at) { return region_.blocks[std::size_t(at)]; }
   bool is_inside(int at) const { return at >= 0 && at < int(inside_.size()) && inside_[std::size_t(at)]; }

@@ -733,3 +733,73 @@ def test_a_region_goes_on_where_an_iterator_stands(function, arguments):
         assert same(compiled(*arguments), function(*arguments))
     # Each call leaves it for the text and comes back; the garbage collector may ask for a look besides.
     assert framejit.cache_info()["regions_entered"] >= before + 6
+
+
+def blurred(a, w, out):
+    for i in range(1, a.shape[0] - 1):
+        for j in range(1, a.shape[1] - 1):
+            s = 0.0
+            for di in range(-1, 2):
+                for dj in range(-1, 2):
+                    s += a[i + di, j + dj] * w[di + 1, dj + 1]
+            out[i, j] = s
+    return out, di, dj
+
+
+def next_generation(g, w, out):
+    n, m = g.shape
+    for i in range(n):
+        for j in range(m):
+            c = 0
+            for di in range(1, -2, -1):
+                for dj in range(-1, 2):
+                    if di != 0 or dj != 0:
+                        c += int(g[(i + di) % n, (j + dj) % m] > 0)
+            out[i, j] = 1 if c == 3 or (c == 2 and g[i, j] > 0) else 0
+    return out, c, dj
+
+
+def first_large(a, w, out):
+    found = 0
+    for i in range(len(a)):
+        for k in range(0, 6, 2):
+            if a[i, k] > 9.5:
+                found += k
+                break
+            out[i, k] = a[i, k] + found
+        else:
+            out[i, 0] = -1.0
+        for k in range(3):
+            out[i, 4] -= a[i, k] * w[0, k]
+    return found, k, out
+
+
+def out_of_range(a, w, out):
+    for i in range(len(a)):
+        for j in range(a.shape[1]):
+            for k in range(4):
+                out[i, j] += a[i, j + k]
+    return out
+
+
+@pytest.mark.parametrize("tier", ["auto", "optimised"])
+@pytest.mark.parametrize("function", [blurred, next_generation, first_large, out_of_range], ids=lambda f: f.__name__)
+def test_short_loops_of_constant_numbers_of_passes(function, tier):
+    def outcome(call, arguments):
+        try:
+            return call(*arguments)
+        except IndexError as error:
+            return str(error)
+
+    compiled = compile(function, tier=tier)
+    for seed, rare in [(0, 2.0), (1, 2.0), (2, 1e308), (3, np.nan), (4, 2.0), (5, np.inf)]:
+        def arguments():
+            random = np.random.default_rng(seed)
+            a = random.integers(-40, 40, (37, 9)) / 4
+            a[20, 5] = rare
+            return a, random.integers(-8, 8, (3, 3)) / 4, np.zeros((37, 9))
+
+        ours, theirs = arguments(), arguments()
+        with np.errstate(all="ignore"):
+            assert same(outcome(compiled, ours), outcome(function, theirs))
+        np.testing.assert_array_equal(ours[2], theirs[2])
