@@ -239,8 +239,11 @@ std::uint32_t PythonProgram::run_or_throw(Call& call) const {
 std::unique_ptr<Program> compile_with_callable(const Segment& segment, const FrameValues& values, PyObject* callable,
                                                const std::string& name) {
   Ref<> examples = Ref<>::steal(PyList_New(0));
+  const char* library = nullptr;  // torch's, if one is a tensor
   for (SourceRef source : segment.inputs) {
     Ref<> example = segment.guards->sources().fetch(source, values);
+    if (example && (library == nullptr || array_library(example.get()) == Library::Torch))
+      library = array_library(example.get()) == Library::Torch ? "torch" : "numpy";
     if (!examples || !example || PyList_Append(examples.get(), example.get()) < 0) {
       PyErr_Clear();
       throw InternalError("an input of the graph can't be fetched for the back end");
@@ -250,6 +253,8 @@ std::unique_ptr<Program> compile_with_callable(const Segment& segment, const Fra
   const py::object captured = python_graph(graph, segment.externs);
   const Ref<> given = Ref<>::steal(PyObject_CallOneArg(graph_maker.get(), captured.ptr()));
   if (!given) throw raised_by("framejit");
+  if (const Ref<> of = Ref<>::steal(library ? PyUnicode_FromString(library) : nullptr))
+    if (PyObject_SetAttrString(given.get(), "_arrays_of", of.get()) < 0) throw raised_by("framejit");
   PyObject* arguments[] = {given.get(), examples.get()};
   const LetSignals interruptible;
   Ref<> compiled = Ref<>::steal(PyObject_Vectorcall(callable, arguments, 2, nullptr));

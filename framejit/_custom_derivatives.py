@@ -179,6 +179,10 @@ def _place(function):
     return name if code is None else f"{name} ({code.co_filename}:{code.co_firstlineno})"
 
 
+def _blank(kind):
+    return kind.__new__(kind)
+
+
 class CustomDerivative:
     """A function with a derivative of its own: what `custom_derivative` returns."""
 
@@ -225,7 +229,10 @@ class CustomDerivative:
         return self if instance is None else functools.partial(self, instance)
 
     def __reduce__(self):
-        return self.__qualname__
+        from framejit._pickle import is_written_down
+
+        # Its rules know it by its name, among what they have of its module: it is made before they are.
+        return (_blank, (type(self),), vars(self)) if is_written_down(self.__module__) else self.__qualname__
 
     def __repr__(self):
         return f"<framejit.custom_derivative of {self._text}>"

@@ -2,7 +2,8 @@
 
 A compiled function is pickled by its name if it is found there, as functions are; else as the function that was compiled, by that
 one's name, with the options it was compiled with. What can't be found by name (a lambda, a function defined in another) is left to
-the pickler, which says so, or, as cloudpickle, writes it down.
+the pickler, which says so, or, as cloudpickle, writes it down. So cloudpickle does with functions of the main program, which the
+other process does not have: those are written down too.
 """
 import sys
 
@@ -16,6 +17,18 @@ def _found(module, name):
     for part in name.split("."):
         found = getattr(found, part, None)
     return found
+
+
+def is_written_down(module):
+    """Whether the pickler at work, cloudpickle or a copy of it in another package, writes down what this module has, as its name is of no
+    use elsewhere."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        by_name = frame.f_globals.get("_should_pickle_by_reference")
+        if callable(by_name) and frame.f_code.co_name in ("dump", "dumps"):
+            return module == "__main__" or module not in sys.modules or not by_name(sys.modules[module])
+        frame = frame.f_back
+    return False
 
 
 def recompiled(function, options):
@@ -35,7 +48,7 @@ def reduce_function(compiled):
     function = compiled.__wrapped__
     make, arguments = vars(function).get("__framejit_made_by__", (None, ()))
     # A decorator's result is found by the name of what was decorated, also where it has another: grad(loss).
-    for name in (compiled.__qualname__, getattr(arguments[0], "__qualname__", "") if arguments else ""):
+    for name in () if is_written_down(compiled.__module__) else (compiled.__qualname__, getattr(arguments[0], "__qualname__", "") if arguments else ""):
         found = _found(compiled.__module__, name)
         if found is compiled:
             return name

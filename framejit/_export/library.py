@@ -159,6 +159,19 @@ def writing(folder):
         raise GraphError(f"build: {error}") from error
 
 
+def _sizes_of_an_example(graph):
+    """By name: those that were traced; for a program from a file, which has seen none, some in their ranges."""
+    values = {}
+    for symbol in graph.symbols:
+        seen = symbol.seen
+        if not seen and symbol.definition is not None and symbol.max > 0:
+            dividend, divisor, remainder = symbol.definition
+            over, by = evaluated(dividend, values), evaluated(divisor, values)
+            seen = over % by if remainder else over // by
+        values[symbol.name] = seen or min(max(symbol.min, 2), symbol.max)
+    return values
+
+
 def of_operations(graph, saved, sizes, inputs):
     """A graph of the same that calls the array library only where no operations say the same, with its sizes and inputs."""
     from framejit._graph import signature
@@ -172,7 +185,7 @@ def of_operations(graph, saved, sizes, inputs):
     known = {f"s{size.symbol}": size for size in sizes}
     dims = [{axis: Dim(size, min=known[size].low, max=known[size].high) for axis, size in enumerate(node.shape) if size in known}
             for node in graph.inputs]
-    values = {symbol.name: symbol.seen for symbol in graph.symbols}
+    values = _sizes_of_an_example(graph)
     examples = [_example(saved.library, node, values) for node in graph.inputs]
     try:
         with without_gradients(saved.library):
@@ -341,7 +354,7 @@ def _node(graph, recipe, place):
     if shown is recipe:
         return base
     shape, strides = list(recipe["shape"]), list(recipe["strides"])
-    values = {symbol.name: symbol.seen for symbol in graph.symbols}
+    values = _sizes_of_an_example(graph)
     axes = sorted(range(len(base.shape)), key=lambda axis: (-evaluated(layout[axis], values), axis)) if layout else list(range(len(base.shape)))
     inside = [base.shape[axis] for axis in axes]  # in the order of memory
     steps = list(map(str, _core.row_major(inside)))

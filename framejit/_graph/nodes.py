@@ -266,6 +266,7 @@ class Graph:
         self._core = None  # what it was made of
         self._capture = None  # of what, if it was captured
         self._saved = None  # how it is called, if it was loaded from a file
+        self._arrays_of = None  # the library of what it is called with, if a back end was given it
         self._version = 0
         self._cached = {}
         self._shown = None  # the compiler's form of it when it was last sound, and the numbers of the nodes there
@@ -521,6 +522,7 @@ class Graph:
         made._layouts, made._symbols, made._size_names = list(self._layouts), list(self._symbols), dict(self._size_names)
         made._composites = [copied for copied in (x.copied(copies) for x in self._composites) if copied is not None]
         made._core, made._capture, made._saved, made._version = self._core, self._capture, self._saved, self._version
+        made._arrays_of = self._arrays_of
         return made
 
     __copy__ = copy
@@ -804,6 +806,8 @@ class Graph:
             return self._capture.library
         if self._saved is not None:
             return self._saved.library
+        if self._arrays_of is not None:
+            return self._arrays_of
         for node in self:
             if node._op == "extern_call":
                 return "numpy" if re.search(r"(^|= )numpy\.", node._attrs["callee"]) else "torch"

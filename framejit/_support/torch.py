@@ -115,6 +115,25 @@ def attention_by_operations(query, key, value, attn_mask, is_causal, scale, enab
     return _operations_of_attention(query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
 
 
+def multi_head_attention(query, key, value, heads, qkv_weight, qkv_bias, proj_weight, proj_bias, need_weights, average):
+    """torch._native_multi_head_attention without a mask: the operations it is made of."""
+    functional = torch.nn.functional
+    if query is key and key is value:
+        q, k, v = functional.linear(query, qkv_weight, qkv_bias).chunk(3, -1)
+    else:
+        q, k, v = (functional.linear(*of) for of in zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3)))
+    q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in (q, k, v))
+    weights = None
+    if need_weights:
+        weights = torch.softmax(q * (1 / math.sqrt(q.shape[-1])) @ k.transpose(-2, -1), -1)
+        found = weights @ v
+        if average:
+            weights = weights.mean(1)
+    else:
+        found = functional.scaled_dot_product_attention(q, k, v)
+    return functional.linear(found.transpose(1, 2).flatten(-2), proj_weight, proj_bias), weights
+
+
 def encoder_layer(src, heads, qkv_weight, qkv_bias, proj_weight, proj_bias, gelu, norm_first, eps, first, second, ffn_1, ffn_2):
     """torch._transformer_encoder_layer_fwd without a mask: the operations it is made of. `first`, `second`, `ffn_1`, `ffn_2`: a weight and a bias."""
     functional, width = torch.nn.functional, src.shape[-1:]

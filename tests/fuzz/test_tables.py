@@ -20,7 +20,7 @@ GRADIENT = "is a statement of its own (parts.STATEMENTS)"
 ASKED = "is called by Python or by the library, not by name"
 LEFT_OUT = {
     "numpy.lib.array_utils.normalize_axis_index": ASKED, "numpy.ndarray.__bool__": ASKED, "numpy.ndarray.__float__": ASKED, "numpy.ndarray.__int__": ASKED,
-    "torch.Tensor.bmm": WEIGHTS, "torch.Tensor.dot": WEIGHTS, "torch._transformer_encoder_layer_fwd": WEIGHTS, "torch._higher_order_ops.associative_scan": TRANSFORM,
+    "torch.Tensor.bmm": WEIGHTS, "torch.Tensor.dot": WEIGHTS, "torch._transformer_encoder_layer_fwd": WEIGHTS, "torch._native_multi_head_attention": WEIGHTS, "torch._C._len_torch_dispatch_stack": ASKED, "torch._higher_order_ops.associative_scan": TRANSFORM,
     "torch.lstm": WEIGHTS, "torch.gru": WEIGHTS, "torch.rnn_tanh": WEIGHTS, "torch.rnn_relu": WEIGHTS, "torch._pack_padded_sequence": WEIGHTS,
     "torch._pad_packed_sequence": WEIGHTS, "torch.lstm_cell": WEIGHTS, "torch.gru_cell": WEIGHTS, "torch.rnn_tanh_cell": WEIGHTS, "torch.rnn_relu_cell": WEIGHTS,
     "torch._C._log_api_usage_once": ASKED, "torch.Tensor.cuda": "needs a device", "torch.Tensor.backward": GRADIENT, "torch.autograd.backward": GRADIENT,

@@ -297,3 +297,16 @@ def test_many_definitions_of_one_another():
 def test_a_text_that_reads_outside_is_no_graph(node, message):
     with pytest.raises(GraphError, match=re.escape(message)):
         Graph.parse(f"graph @f(%x: f64[s0], %y: f64[4]) where s0 in 3..9 {{\n  {node}\n  return %0\n}}\n")
+
+
+def test_a_back_end_is_given_code_of_its_arrays_library():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    given = []
+
+    def backend(graph, examples):
+        given.append(graph.source())
+        return graph.copy().function()
+
+    compiled = framejit.compile(lambda x: x.T.sum(0), backend=backend)
+    assert compiled(torch.ones(3, 2)).tolist() == [2.0] * 3 and compiled(np.ones((3, 2))).tolist() == [2.0] * 3
+    assert "permute" in given[0] and "torch" not in given[1]

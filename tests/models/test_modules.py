@@ -311,6 +311,34 @@ def test_complex_numbers(function):
     assert framejit.cache_info()["internal_errors"] == 0
 
 
+@pytest.mark.parametrize("weights", ["none", "averaged", "of each head"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_multi_head_attention_in_eval_is_its_operations(weights, dtype):
+    """Eager has one function for it (torch._native_multi_head_attention)."""
+    attention = nn.MultiheadAttention(16, 4, batch_first=True, dtype=dtype).eval()
+
+    def f(query, key, value):
+        return attention(query, key, value, need_weights=weights != "none", average_attn_weights=weights != "of each head")
+
+    compiled = framejit.compile(f, fullgraph=True)
+    with torch.no_grad():
+        for batch, rows, columns in ((2, 5, 5), (1, 1, 1), (3, 9, 4), (4, 3, 17)):
+            x, y, z = torch.randn(batch, rows, 16, dtype=dtype), torch.randn(batch, columns, 16, dtype=dtype), torch.randn(batch, columns, 16, dtype=dtype)
+            for arguments in ((x, x, x), (x, y, y), (x, y, z)):
+                (found, of), (expected, weights_of) = compiled(*arguments), f(*arguments)
+                torch.testing.assert_close(found, expected)
+                assert (of is None) == (weights_of is None) == (weights == "none") and found.stride() == expected.stride() and not found.requires_grad
+                if of is not None:
+                    torch.testing.assert_close(of, weights_of)
+        padding = torch.tensor([[False, False, True]])
+        ones = torch.ones(1, 3, 16, dtype=dtype)
+        masked = framejit.compile(attention)
+        torch.testing.assert_close(masked(ones, ones, ones, key_padding_mask=padding), attention(ones, ones, ones, key_padding_mask=padding))
+        if weights == "none":
+            model = nn.Transformer(16, 2, 1, 1, 32, batch_first=True, dtype=dtype).eval()
+            torch.testing.assert_close(framejit.export(model, (x, y))(x, y), model(x, y))
+
+
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

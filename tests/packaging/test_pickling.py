@@ -3,6 +3,8 @@ import copy
 import functools
 import multiprocessing
 import pickle
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -110,6 +112,62 @@ def test_cloudpickle_takes_those_too():
     again = pickle.loads(cloudpickle.dumps(framejit.compile(lambda x: x * by, fullgraph=True)))
     assert isinstance(again, framejit.CompiledFunction)
     np.testing.assert_array_equal(again(X), X * 3)
+
+
+MAIN_PROGRAM = """
+import pickle, subprocess, sys
+cloudpickle = __import__(sys.argv[1], fromlist=["dumps"])
+import framejit
+import numpy as np
+
+factor = 3.0
+
+@framejit.compile(threads=1)
+def scaled(x, depth=2):
+    return x * factor if depth == 0 else scaled(x, depth - 1) * 2
+
+def plain(x):
+    return (x * factor).sum()
+
+gradient = framejit.grad(plain)
+
+class Model:
+    def __init__(self):
+        self.w = np.full(3, 5.0)
+
+    @framejit.compile
+    def __call__(self, x):
+        return self.w * x
+
+@framejit.custom_derivative
+def cube(x):
+    return x ** 3
+
+@cube.vjp
+def cube_vjp(x):
+    return cube(x), lambda c: (c * 4 * x ** 2,)
+
+x = np.arange(3.0)
+gradient(x), framejit.grad(lambda x: cube(x).sum())(x), scaled(x)  # what was made for them does not travel
+things = [scaled, framejit.vmap(scaled), scaled.using(fullgraph=True), gradient, Model(), Model().__call__, framejit.grad(cube), framejit.value_and_grad(plain)]
+child = "import pickle, sys, numpy as np; print([getattr(y := f(np.float64(2.0) if i == 6 else np.arange(3.0)), 'tolist', lambda: y)() for i, f in enumerate(pickle.load(sys.stdin.buffer))])"
+found = subprocess.run([sys.executable, "-c", child], input=cloudpickle.dumps(things), capture_output=True)
+sys.stderr.write(found.stderr.decode())
+print(found.stdout.decode().strip())
+print([getattr(y := f(np.float64(2.0) if i == 6 else x), "tolist", lambda: y)() for i, f in enumerate(things)])
+assert pickle.loads(pickle.dumps(scaled)) is scaled
+"""
+
+
+@pytest.mark.parametrize("pickler", ["cloudpickle", "joblib.externals.cloudpickle"])
+def test_functions_of_the_main_program_are_written_down(pickler, tmp_path):
+    pytest.importorskip(pickler, reason=f"{pickler} is not installed")
+    program = tmp_path / "program.py"
+    program.write_text(MAIN_PROGRAM)
+    run = subprocess.run([sys.executable, program, pickler], capture_output=True, text=True)
+    assert run.returncode == 0 and run.stderr == "", run.stderr
+    ours, theirs = run.stdout.splitlines()
+    assert ours == theirs and "12.0" in ours
 
 
 # ---- modules -----------------------------------------------------------------------------------------------------

@@ -547,6 +547,24 @@ V torch_encoder_layer(Tracer& tracer, const Arguments& arguments) {
                       pair("ffn_weight_2", "ffn_bias_2")});
 }
 
+/// What torch.nn.MultiheadAttention calls in eval: likewise.
+V torch_multi_head_attention(Tracer& tracer, const Arguments& arguments) {
+  Parameters p(tracer, "_native_multi_head_attention", arguments,
+               "query, key, value, embed_dim, num_head, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, "
+               "need_weights, average_attn_weights, mask_type");
+  const Array query = torch_tensor(tracer, p.required("query"));
+  if (!p.absent("mask") || query->rank() != 3 || !is_float(query->dtype) || size_in_bytes(query->dtype) < 4)
+    unsupported("attention of this kind");
+  PyObject* const function =
+      once([] { return imported("framejit._support.torch", "multi_head_attention").release(); });
+  FJ_CHECK(function, "framejit._support.torch.multi_head_attention");
+  return tracer.call(tracer.constant(Ref<>::borrow(function)),
+                     {p.required("query"), p.required("key"), p.required("value"), p.required("num_head"),
+                      p.required("qkv_weight"), p.required("qkv_bias"), p.required("proj_weight"),
+                      p.required("proj_bias"), tracer.boolean(p.flag("need_weights", true)),
+                      tracer.boolean(p.flag("average_attn_weights", true))});
+}
+
 bool is_derived_attention(Tracer& tracer, const Parameters& p) {
   bool derived = false;
   for (const char* name : {"query", "key", "value"})

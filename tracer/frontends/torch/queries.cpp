@@ -65,5 +65,7 @@ V torch_is_compiling(Tracer& tracer, const Arguments&) {
 
 V torch_no(Tracer& tracer, const Arguments&) { return tracer.boolean(false); }
 V torch_nothing(Tracer& tracer, const Arguments&) { return tracer.none(); }
+/// Of dispatch modes: nothing is traced under one, and what has been traced is guarded by that (arrays/torch_modes.h).
+V torch_no_modes(Tracer&, const Arguments&) { return Tracer::integer(std::int64_t(0)); }
 
 }  // namespace fj
