@@ -333,13 +333,21 @@ def _compiled(made, function, name, make=None, *arguments, dynamic=None):
         return _traced(made)
     if _stack():  # CPython runs a call for the sake of its exception
         return made
+    known, key = None, None
+    if make is not None and isinstance(function, types.FunctionType) and all(map(_has_a_text, arguments)):
+        known, key = _hanging_on(function, "__framejit_derived__"), (name, dynamic, repr(arguments))
+        if key in known:
+            return known[key]
     inner = getattr(function, "__name__", type(function).__name__)
     made.__name__ = f"{name}({inner})"
     made.__qualname__ = f"{name}({getattr(function, '__qualname__', inner)})"
     made.__module__ = getattr(function, "__module__", made.__module__)
     if make is not None:
         made.__framejit_made_by__ = make, (function, *arguments)
-    return compile(made, follow=True, dynamic=dynamic)
+    compiled = compile(made, follow=True, dynamic=dynamic)
+    if known is not None:
+        known[key] = compiled
+    return compiled
 
 
 def value_and_grad(function, argnums=0, has_aux=False):
@@ -409,6 +417,32 @@ def _pulled(function, primals, has_aux):
     return value, aux, pullback
 
 
+class _Hanging(dict):
+    """What is remembered of a function, on it: nothing that is copied or pickled with it."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __reduce__(self):
+        return _Hanging, (None,)
+
+
+def _has_a_text(value):
+    """Whether its repr says all of it."""
+    if isinstance(value, (tuple, list)):
+        return all(map(_has_a_text, value))
+    if type(value) is dict:
+        return all(map(_has_a_text, value)) and all(map(_has_a_text, value.values()))
+    return value is None or type(value) in (bool, int, float, str)
+
+
+def _hanging_on(function, slot):
+    found = function.__dict__.get(slot)
+    if found is None or found.function is not function:  # functools.wraps copies what hangs on a function
+        found = function.__dict__[slot] = _Hanging(function)
+    return found
+
+
 def _remembered(make):
     """What is compiled for a function that is given anew in each call, as (it, what to give it first). It hangs on the function and is
     gone with it; a method's hangs on its function, and takes the object as an argument. Of what has no place for it the last are kept."""
@@ -424,10 +458,7 @@ def _remembered(make):
                 return kept(function, has_aux), bound
             except TypeError:  # it has no hash, or is no function at all
                 return make(function, has_aux), bound
-        of, found = function.__dict__.get(slot, (None, None))
-        if of is not function:  # functools.wraps copies what hangs on a function
-            found = {}
-            function.__dict__[slot] = function, found
+        found = _hanging_on(function, slot)
         if has_aux not in found:
             found[has_aux] = make(function, has_aux)
         return found[has_aux], bound

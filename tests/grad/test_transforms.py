@@ -1,9 +1,12 @@
 """grad, vjp, jvp, jacobian, hessian and vmap of functions as written: conventions, control flow, errors, torch code."""
 import collections
+import functools
+import gc
 import os
 import subprocess
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -282,3 +285,26 @@ def test_torch_tensors_that_require_gradients_get_theirs():
     x = torch.tensor(X, requires_grad=True)
     framejit.grad(lambda x: (x ** 3).sum())(x).sum().backward()
     assert torch.allclose(x.grad, 6 * x.detach())
+
+
+def test_what_a_transform_made_of_a_function_is_made_once():
+    def f(x, y):
+        return (x * x * y).sum()
+
+    x = np.arange(3.0)
+    made = [framejit.grad(f), framejit.grad(f, argnums=1), framejit.grad(f, argnums=(0,)), framejit.value_and_grad(f), framejit.vmap(f), framejit.hessian(f)]
+    assert [framejit.grad(f), framejit.grad(f, argnums=1), framejit.grad(f, argnums=(0,)), framejit.value_and_grad(f), framejit.vmap(f), framejit.hessian(f)] == made
+    assert len(set(map(id, made))) == 6 and framejit.grad(f, argnums=[0]) is not made[2]
+    np.testing.assert_array_equal(framejit.grad(f)(x, x), 2 * x * x)
+    np.testing.assert_array_equal(framejit.grad(f, argnums=1)(x, x), x * x)
+
+    @functools.wraps(f)
+    def g(x, y):
+        return -f(x, y)
+
+    np.testing.assert_array_equal(framejit.grad(g)(x, x), -2 * x * x)
+    alive = weakref.ref(f)
+    del f, g, made
+    framejit.reset()
+    gc.collect()
+    assert alive() is None
